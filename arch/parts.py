@@ -1,0 +1,212 @@
+"""The parts of a chip file: units, memories, links, execution (docs/chips.md explains every key)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from .fact import NO_SOURCE, ORIGINS, Fact, Quantity, Strict, problem, read_origin
+
+Dtype = Literal["fp32", "tf32", "bf16", "fp16", "fp8", "int8", "fp4", "int4"]
+TensorKind = Literal["weight", "expert", "kv", "activation", "embedding"]
+Topology = Literal["switch", "all-to-all", "ring", "dragonfly"]
+
+Count = Annotated[Fact, Quantity("count")]
+Size = Annotated[Fact, Quantity("bytes")]
+Bandwidth = Annotated[Fact, Quantity("bandwidth")]
+Time = Annotated[Fact, Quantity("time")]
+Cycles = Annotated[Fact, Quantity("cycles")]
+BytesPerCycle = Annotated[Fact, Quantity("bytes_per_cycle")]
+OpsPerCycle = Annotated[Fact, Quantity("ops_per_cycle")]
+EnergyPerBit = Annotated[Fact, Quantity("energy_per_bit")]
+
+
+def _default(kind: str, text: str) -> Any:
+    return Field(default_factory=lambda: Quantity(kind).read({"value": text, "assumed": "the default"}))
+
+
+def _default_alias(alias: str) -> Any:
+    return Field(alias=alias, default_factory=lambda: Quantity("count").read({"value": 1, "assumed": "the default"}))
+
+
+class Source(Strict):
+    """Where numbers come from."""
+
+    title: str = Field(min_length=1)
+    """What it is, as a reader would look for it."""
+    url: str = ""
+    """Where to find it; empty for what is not on the web."""
+
+
+class Stated(Strict):
+    """Whole numbers that share one origin."""
+
+    source: str | None = None
+    derived: str | None = None
+    assumed: str | None = None
+    note: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_origin(cls, data: Any) -> Any:
+        if isinstance(data, dict):
+            if not any(key in data for key in ORIGINS):
+                data = {**data, "assumed": NO_SOURCE}
+            read_origin(data)
+        return data
+
+
+class Granule(Stated):
+    """The smallest product that the matrix unit works on; smaller ones are padded up to it."""
+
+    m: int = Field(ge=1, le=2**20)
+    """Rows of the activation: tokens."""
+    n: int = Field(ge=1, le=2**20)
+    """Columns of the output."""
+    k: int = Field(ge=1, le=2**20)
+    """Length of the sum."""
+
+
+class Array(Stated):
+    """Shape of a systolic array."""
+
+    rows: int = Field(ge=1, le=2**20)
+    """Rows: the length of the sum that the array holds."""
+    cols: int = Field(ge=1, le=2**20)
+    """Columns: outputs that the array holds."""
+
+
+class Matrix(Strict):
+    """The matrix units of a core."""
+
+    count: Count
+    """Units in one core."""
+    macs_per_cycle: dict[Dtype, Annotated[Fact, Quantity("macs_per_cycle")]] = Field(min_length=1)
+    """Multiply-adds per cycle of one unit, dense, for each dtype that it has."""
+    granule: Granule
+    """The smallest product that it works on."""
+    latency: Cycles
+    """From the end of a tile's issue to its result."""
+    weight_buffers_fact: Count = Field(alias="weight_buffers")
+    """1 or 2: with two, the next weights are loaded while the present ones are used."""
+    array: Array | None = None
+    """Shape of the array, where it is one."""
+
+    @model_validator(mode="after")
+    def _buffers(self) -> Matrix:
+        if self.weight_buffers not in (1, 2):
+            raise problem(f"found {self.weight_buffers}; expected 1 or 2; 2 is double buffering", ("weight_buffers",))
+        return self
+
+    @property
+    def weight_buffers(self) -> int:
+        """1 or 2."""
+        return int(self.weight_buffers_fact.value)
+
+
+class Vector(Strict):
+    """The vector units of a core."""
+
+    count: Count
+    """Units in one core."""
+    ops_per_cycle: OpsPerCycle
+    """Elementwise operations per cycle of one unit (a fused multiply-add is one)."""
+    special_per_cycle: OpsPerCycle
+    """Exponentials, reciprocal square roots and their like per cycle of one unit."""
+    latency: Cycles
+    """From the end of issue to the result."""
+
+
+class Port(Strict):
+    """An engine that moves data between the tiers and a core (of a chip, in the static and dataflow styles)."""
+
+    bytes_in_flight: Size | None = None
+    """Bytes asked for and not yet there, at most; without it there is no limit."""
+    port: BytesPerCycle | None = None
+    """Bytes per cycle through its own port; without it only the tiers limit."""
+
+
+class Tier(Strict):
+    """A memory that holds tensors."""
+
+    name: str = Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=24)
+    """Its name in reports: small letters, digits and _."""
+    scope: Literal["core", "chip", "host"]
+    """`core`: one in every core; `chip`: shared by all cores; `host`: beyond the package, shared."""
+    capacity: Size
+    """Bytes of one: of each core's in scope `core`, else of the whole."""
+    bandwidth: Bandwidth
+    """Peak read rate of the whole tier (in scope `core`: of all cores together)."""
+    write_bandwidth: Bandwidth | None = None
+    """Peak write rate, where it is another."""
+    latency: Time
+    """Load to use, as seen from the core, all in all; not what this tier adds to the one before."""
+    lanes_fact: Count = _default_alias("lanes")
+    """Servers that share the bandwidth evenly: stacks, channels. The address picks the lane."""
+    interleave: Size = _default("bytes", "4 KiB")
+    """Neighbouring bytes on one lane before the next lane's turn."""
+    chunk: Size = _default("bytes", "4 KiB")
+    """The piece in which transfers claim lanes: smaller is finer and slower to simulate."""
+    holds: tuple[TensorKind, ...] = ()
+    """Tensor kinds that may be placed here."""
+    availability: Annotated[Fact, Quantity("fraction")] | None = None
+    """Share of time in which it can serve (1 - tRFC/tREFI for refresh); slows the lanes, not the bound."""
+    energy: EnergyPerBit | None = None
+    """Energy of reading or writing a bit."""
+    timing: Literal["fixed"] = "fixed"
+    """`fixed`: a rate and a latency."""
+
+    @property
+    def lanes(self) -> int:
+        """Servers that share the bandwidth."""
+        return int(self.lanes_fact.value)
+
+
+class Link(Strict):
+    """The way to other chips."""
+
+    name: str = Field(min_length=1, max_length=24)
+    """Its name in reports."""
+    bandwidth: Bandwidth
+    """One direction, of one chip, all its links together."""
+    latency: Time
+    """One hop, memory to memory, the flag that tells of its arrival included."""
+    topology: Topology
+    """How the chips of a node are joined."""
+    lanes_fact: Count = _default_alias("lanes")
+    """Servers that share the bandwidth evenly."""
+    chunk: Size = _default("bytes", "4 KiB")
+    """The piece in which transfers claim lanes."""
+    energy: EnergyPerBit | None = None
+    """Energy of moving a bit to the next chip."""
+
+    @property
+    def lanes(self) -> int:
+        """Servers that share the bandwidth."""
+        return int(self.lanes_fact.value)
+
+
+class Node(Strict):
+    """A group of tightly linked chips."""
+
+    chips: Count
+    """Chips in it: the largest tensor-parallel split that the compiler chooses by itself."""
+
+
+class Execution(Strict):
+    """How work is started on the chip."""
+
+    launch_gap: Annotated[Fact, Quantity("time0")]
+    """From the end of one kernel (section) to the start of the next."""
+    overlap: Literal["none", "programmatic"] = "none"
+    """`programmatic`: the next kernel's launch and first loads go on under the present one."""
+    stages_fact: Count | None = Field(alias="stages", default=None)
+    """Tile buffers of each core in the kernels style: loads run ahead by that many."""
+    notes: tuple[str, ...] = ()
+    """What a reader of results should know."""
+
+    @property
+    def stages(self) -> int | None:
+        """Tile buffers of each core."""
+        return None if self.stages_fact is None else int(self.stages_fact.value)

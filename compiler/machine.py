@@ -1,0 +1,151 @@
+"""A chip as the engines, stations and routes of a TileProgram: bandwidths become femtoseconds per byte, latencies hops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+import numpy as np
+
+from ..arch import Chip
+from ..arch.parts import Port, Tier
+from .program import FS_PER_S, Engines, Routes, Stations, ints
+
+TENSOR_KINDS = ("weight", "expert", "kv", "activation", "embedding")
+LAUNCH, LINK, MATRIX, VECTOR = "launch", "link", "matrix", "vector"
+
+
+@dataclass(frozen=True)
+class EngineRow:
+    """One engine before it is numbered. `port` in bytes per cycle of the core clock, `window` in bytes."""
+
+    name: str
+    kind: str
+    window: int = 0
+    port: Fraction = Fraction(0)
+    port_cause: str = LAUNCH
+
+
+@dataclass
+class Machine:
+    """Names and numbers of a chip's causes, tiers and routes, for the passes that emit instructions."""
+
+    chip: Chip
+    causes: list[str]
+    tiers: list[str]
+    engines: Engines
+    stations: Stations
+    routes: Routes
+    route_of: dict[str, int] = field(default_factory=dict)
+
+    def engine(self, name: str) -> int:
+        """Number of an engine."""
+        return self._numbers[name]
+
+    def __post_init__(self) -> None:
+        self._numbers = {name: i for i, name in enumerate(self.engines.name)}
+
+    def cause(self, name: str) -> int:
+        """Number of a cause."""
+        return self.causes.index(name)
+
+    def tier(self, name: str) -> int:
+        """Number of a tier."""
+        return self.tiers.index(name)
+
+    def cycles_fs(self, cycles: float | Fraction) -> int:
+        """Whole cycles, rounded up, in fs."""
+        return -int(-Fraction(cycles) // 1) * self.chip.period_fs
+
+
+def build_machine(chip: Chip, rows: Sequence[EngineRow], whole_transfers: int = 0) -> Machine:
+    """Number a chip's parts. `whole_transfers`: chunk size that keeps every transfer in one piece (static style), else 0."""
+    shared = [t for t in chip.tiers if t.scope != "core"]
+    causes = [MATRIX, VECTOR, LAUNCH, LINK]
+    for tier in chip.tiers:
+        causes += [f"bandwidth:{tier.name}", f"latency:{tier.name}"]
+    period = chip.period_fs
+    # A port of p bytes a cycle takes period / p femtoseconds per byte.
+    ports = [Fraction(period) / r.port if r.port else Fraction(0) for r in rows]
+    engines = Engines(
+        tuple(r.name for r in rows), tuple(r.kind for r in rows), ints([period] * len(rows)), ints([r.window for r in rows]),
+        ints([p.numerator for p in ports]), ints([p.denominator for p in ports]), ints([causes.index(r.port_cause) for r in rows]),
+    )  # fmt: skip
+    stations, names = _stations(chip, shared, causes)
+    routes, route_of = _routes(chip, shared, names, causes, whole_transfers)
+    return Machine(chip, causes, [t.name for t in chip.tiers], engines, stations, routes, route_of)
+
+
+def port_of(port: Port, share: int = 1) -> Fraction:
+    """Bytes per cycle of an engine that has the `share`-th part of a port; 0: only the tiers limit."""
+    return Fraction(0) if port.port is None else Fraction(str(port.port.value)) / share
+
+
+def window_of(port: Port) -> int:
+    """Bytes in flight of an engine, 0: no limit."""
+    return 0 if port.bytes_in_flight is None else int(port.bytes_in_flight.value)
+
+
+def nearest_buffer(chip: Chip) -> str:
+    """The tier whose port loads pass: the cores' own memory, or the nearest of the chip."""
+    return chip.tiers[0].name
+
+
+def _rate(bytes_per_s: float, lanes: int, availability: float = 1.0) -> Fraction:
+    """Femtoseconds per byte of one lane, as a fraction small enough for int64 and never too fast."""
+    exact = Fraction(FS_PER_S * lanes) / (Fraction(str(bytes_per_s)) * Fraction(str(availability)))
+    near = exact.limit_denominator(10**6)
+    return near if near >= exact else near + Fraction(1, 10**9)
+
+
+def _stations(chip: Chip, shared: list[Tier], causes: list[str]) -> tuple[Stations, dict[str, int]]:
+    rows: list[tuple[str, int, int, Fraction, int]] = []
+    for tier in shared:
+        available = float(tier.availability.value) if tier.availability else 1.0
+        for way, rate in (("", tier.bandwidth), (":write", tier.write_bandwidth)):
+            if rate is not None:
+                fs = _rate(float(rate.value), tier.lanes, available)
+                rows.append((tier.name + way, tier.lanes, int(tier.interleave.value), fs, causes.index(f"bandwidth:{tier.name}")))
+    if chip.link is not None:
+        fs = _rate(float(chip.link.bandwidth.value), chip.link.lanes)
+        rows.append((chip.link.name, chip.link.lanes, int(chip.link.chunk.value), fs, causes.index(LINK)))
+    stations = Stations(
+        tuple(r[0] for r in rows), ints([r[1] for r in rows]), ints([r[2] for r in rows]),
+        ints([r[3].numerator for r in rows]), ints([r[3].denominator for r in rows]), ints([r[4] for r in rows]),
+    )  # fmt: skip
+    return stations, {r[0]: i for i, r in enumerate(rows)}
+
+
+def _routes(
+    chip: Chip, shared: list[Tier], station: dict[str, int], causes: list[str], whole: int
+) -> tuple[Routes, dict[str, int]]:
+    """`load:TIER` from a tier to a core, `store:TIER` back, and `link`: through every shared tier that stands between.
+
+    A tier's latency is load-to-use in all, so each hop has what its tier adds to the nearer ones.
+    """
+    names: list[str] = []
+    chunks: list[int] = []
+    hops: list[list[tuple[int, int, int]]] = []
+    for i, tier in enumerate(shared):
+        between = [t for t in shared[:i] if t.scope == tier.scope or t.scope == "chip"]
+        way = [tier, *reversed(between)]
+        inward = []
+        for far, near in zip(way, [*way[1:], None], strict=True):
+            added = int(far.latency.value) - (int(near.latency.value) if near else 0)
+            inward.append((far.name, added, f"latency:{far.name}"))
+        outward = [(t.name + ":write" if t.write_bandwidth else t.name, a, c) for t, (_, a, c) in zip(way, inward, strict=True)]
+        for name, path in ((f"load:{tier.name}", inward), (f"store:{tier.name}", outward[::-1])):
+            names.append(name)
+            chunks.append(whole or int(tier.chunk.value))
+            hops.append([(station[s], max(fs, 0), causes.index(c)) for s, fs, c in path])
+    if chip.link is not None:
+        names.append("link")
+        chunks.append(whole or int(chip.link.chunk.value))
+        hops.append([(station[chip.link.name], int(chip.link.latency.value), causes.index(LINK))])
+    flat = [h for way in hops for h in way]
+    routes = Routes(
+        tuple(names), ints(chunks), ints(np.cumsum([0, *(len(h) for h in hops)])),
+        ints([h[0] for h in flat]), ints([h[1] for h in flat]), ints([h[2] for h in flat]),
+    )  # fmt: skip
+    return routes, {name: i for i, name in enumerate(names)}

@@ -1,0 +1,53 @@
+"""The compiler, from a graph and a system to a TileProgram: the passes in order."""
+
+from __future__ import annotations
+
+import networkx as nx
+
+from ..arch import System
+from ..workloads import check_graph
+from .bound import plan_bound
+from .plan import Plan
+from .program import Assumption, Info, TileProgram
+from .schedule import schedule
+from .split import split
+from .verify import verify
+
+
+def compile_graph(graph: nx.DiGraph, system: System) -> TileProgram:
+    """Lower a workload graph onto a system.
+
+    Raises StallscopeError for a graph or split that is wrong, DoesNotFitError (with the numbers) for a model that is too large.
+    """
+    check_graph(graph)  # schema, shapes, no cycles
+    plan = split(graph, system)  # shard, fuse and place for the smallest split that fits, or the one that is given
+    program = schedule(plan, _info(plan, system))  # tile and emit in the chip's style
+    verify(program)  # the laws of every program
+    return program
+
+
+def _info(plan: Plan, system: System) -> Info:
+    chip, graph = plan.chip, plan.graph.graph
+    return Info(
+        chip=chip.name, chips=plan.tp * plan.pp, tp=plan.tp, pp=plan.pp, model=graph["name"], phase=graph["phase"],
+        batch=graph["batch"], context=graph["context"], dtypes=dict(graph["dtypes"]), clock_hz=chip.clock_hz, clock_fs=chip.period_fs,
+        bound=plan_bound(plan), fit=plan.fit, placement=_fullest(plan), assumptions=_assumptions(plan), notes=(*chip.notes, *chip.execution.notes, *plan.notes),
+    )  # fmt: skip
+
+
+def _fullest(plan: Plan) -> dict[str, dict[str, int]]:
+    """What each chip of the fullest stage holds."""
+    return max(plan.used, key=lambda used: sum(sum(kinds.values()) for kinds in used.values()), default={})
+
+
+def _assumptions(plan: Plan) -> tuple[Assumption, ...]:
+    chip = plan.chip
+    out = [Assumption(f"{path} = {fact.text}", fact.assumed) for path, fact in chip.facts() if fact.assumed and fact.assumed != "the default"]
+    for dtype in sorted({plan.dtype(t) for t, d in plan.graph.nodes(data=True) if d["kind"] == "tensor" and d["tensor"] != "embedding"} & set(_FLOATS)):
+        used = chip.compute_dtype(dtype)
+        if used != dtype:
+            out.append(Assumption(f"{dtype} is computed at the {used} rate", f"{chip.name} states no rate for {dtype}"))
+    return tuple(out)
+
+
+_FLOATS = ("fp32", "bf16", "fp16", "fp8", "int8", "fp4", "int4")

@@ -1,0 +1,165 @@
+"""What the passes hand on: ops with their costs, fused groups, units (layers), stages, and where tensors live."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import networkx as nx
+
+from ..arch import Chip
+from ..workloads import Cost, op_cost, op_nodes, tensor_bytes
+
+STAR = "*"
+
+
+@dataclass(frozen=True)
+class PlanOp:
+    """One op of one chip's graph. `inputs`, `outputs`: role -> tensor node."""
+
+    name: str
+    op: str
+    layer: int | None
+    cost: Cost
+    inputs: dict[str, str]
+    outputs: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Gemm:
+    """One matrix product m x n x k of a group; `count` of them, over a weight or cache of `nbytes` in all. `x`: the activation that streams past it."""
+
+    op: PlanOp
+    m: int
+    n: int
+    k: int
+    count: int
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class Group:
+    """Ops that run as one: a kernel, or one stop of a dataflow section. `kind` is that of its heaviest op."""
+
+    name: str
+    kind: str
+    ops: tuple[PlanOp, ...]
+    layer: int | None
+    part: tuple[int, int] = (0, 1)
+    """(i, of): the i-th of `of` slices by output columns (rows of a table), where the whole is too large for one stage."""
+
+    @cached_property
+    def produced(self) -> frozenset[str]:
+        """Tensors made inside."""
+        return frozenset(t for op in self.ops for t in op.outputs.values())
+
+    @cached_property
+    def reads(self) -> dict[str, int]:
+        """Bytes read of tensors from outside, each once."""
+        out: dict[str, int] = {}
+        for op in self.ops:
+            for t, n in op.cost.reads.items():
+                if t not in self.produced:
+                    out[t] = max(out.get(t, 0), n)
+        return out
+
+    @cached_property
+    def label(self) -> str:
+        """The name with its layer's number left out: the same for all identical layers."""
+        return starred(self.name, self.layer)
+
+    def scaled(self, n: int) -> int:
+        """The share of a number that this part has."""
+        i, of = self.part
+        return n * (i + 1) // of - n * i // of
+
+    def slices(self, of: int) -> list[Group]:
+        """The group cut into `of` parts."""
+        return [replace(self, name=f"{self.name}[{i + 1}/{of}]", part=(i, of)) for i in range(of)]
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Consecutive groups of one layer (or of none)."""
+
+    layer: int | None
+    groups: tuple[Group, ...]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Units that one tensor-parallel group of chips holds and runs."""
+
+    index: int
+    units: tuple[Unit, ...]
+
+
+@dataclass
+class Plan:
+    """Everything decided before tiles: the local graph, its stages, and the tier and address of every tensor."""
+
+    chip: Chip
+    graph: nx.DiGraph
+    tp: int
+    stages: tuple[Stage, ...]
+    tier: dict[str, str] = field(default_factory=dict)
+    address: dict[str, int] = field(default_factory=dict)
+    used: tuple[dict[str, dict[str, int]], ...] = ()
+    """Per stage: tier -> tensor kind -> bytes on each chip."""
+    fit: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def pp(self) -> int:
+        """Pipeline stages."""
+        return len(self.stages)
+
+    def kind(self, tensor: str) -> str:
+        """Tensor kind of a node: weight, expert, kv, activation, embedding."""
+        return str(self.graph.nodes[tensor]["tensor"])
+
+    def dtype(self, tensor: str) -> str:
+        """Element type of a tensor."""
+        return str(self.graph.nodes[tensor]["dtype"])
+
+    def star(self, node: str) -> str:
+        """A node's name with its layer's number left out: the same in all layers."""
+        return starred(node, self.graph.nodes[node].get("layer"))
+
+    def size(self, tensor: str) -> int:
+        """Bytes of a whole tensor on one chip."""
+        return tensor_bytes(self.graph.nodes[tensor])
+
+
+def starred(name: str, layer: int | None) -> str:
+    """A node name with its layer's number replaced by a star."""
+    return name if layer is None else re.sub(rf"\.{layer}\.", f".{STAR}.", name, count=1)
+
+
+def plan_ops(graph: nx.DiGraph) -> list[PlanOp]:
+    """The graph's ops in the order of execution."""
+    out = []
+    for node in op_nodes(graph):
+        data = graph.nodes[node]
+        out.append(
+            PlanOp(
+                node, data["op"], data.get("layer"), op_cost(graph, node),
+                {r: t for t, _, r in graph.in_edges(node, data="role")},
+                {r: t for _, t, r in graph.out_edges(node, data="role")},
+            )
+        )  # fmt: skip
+    return out
+
+
+def gemms(group: Group) -> list[Gemm]:
+    """The matrix products of a group, cut to its part."""
+    out = []
+    for op in group.ops:
+        c = op.cost
+        if not c.macs:
+            continue
+        moving = [t for r, t in op.inputs.items() if r in ("weight", "k_cache", "v_cache", "b")]
+        size = sum(c.reads[t] for t in moving)
+        out.append(Gemm(op, c.m, group.scaled(c.n), c.k, c.batch_gemms, group.scaled(size)))
+    return out

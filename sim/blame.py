@@ -1,0 +1,62 @@
+"""Who waited for what: the kernel's accounts and critical path as sums over the whole run, skipped periods included."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..compiler.program import Ints, TileProgram
+from . import kernel as k
+from .repeat import Jump
+
+EXTRA = ("buffer", "imbalance", "idle")  # causes of engines only, behind the program's own
+
+
+class PathDoesNotRepeat(Exception):
+    """The critical path through skipped blocks is not the simulated period's: run in full."""
+
+
+@dataclass(frozen=True)
+class Blame:
+    """Times in fs: `path` [op, cause]; `busy` [engine]; `stalls` [engine, cause + EXTRA]."""
+
+    path: Ints
+    busy: Ints
+    stalls: Ints
+
+
+def blame(program: TileProgram, prog: k.Prog, s: k.State, jumps: list[Jump], time_fs: int) -> Blame:
+    """Charge every femtosecond; raises PathDoesNotRepeat, and AssertionError should a sum not be exact."""
+    engines, causes = len(program.engines.name), len(program.causes)
+    low = np.array([j.low for j in jumps], np.int64).reshape(-1, engines)
+    high = np.array([j.high for j in jumps], np.int64).reshape(-1, engines)
+    times = np.array([j.times for j in jumps], np.int64)
+
+    names = sorted(set(program.engines.kind))
+    kinds = np.array([names.index(x) for x in program.engines.kind], np.int64)
+    busy, last = np.zeros(engines, np.int64), np.zeros(engines, np.int64)
+    stalls = np.zeros((engines, causes + len(EXTRA)), np.int64)
+    k.account(prog, s, low, high, times, kinds, last, busy, stalls)
+    assert np.all(busy + stalls.sum(axis=1) == time_fs), "an engine's busy and stalled time does not sum to the makespan"
+
+    parts = np.zeros((2 * len(jumps) + 1, max(len(program.ops), 1), causes), np.int64)
+    nodes = np.full(len(parts), -1, np.int64)
+    k.walk(prog, s, low, high, parts, nodes)
+    for i, jump in enumerate(reversed(jumps)):
+        _check_period(s, jump, nodes[2 * i + 1 :])
+        parts[2 * i + 1] *= 1 + jump.times
+    path = parts.sum(axis=0)
+    assert path.sum() == time_fs, "the critical path does not tile the makespan"
+    return Blame(path, busy, stalls)
+
+
+def _check_period(s: k.State, jump: Jump, nodes: Ints) -> None:
+    """The path leaves the period at the instruction where it came in, one period earlier."""
+    first, second = int(nodes[0]), int(nodes[1])
+    if first < 0 or second < 0:
+        raise PathDoesNotRepeat
+    one, two = s.inst[first], s.inst[second]
+    apart = one[k.I_BLOCK] - two[k.I_BLOCK]
+    local = s.block[[one[k.I_BLOCK], two[k.I_BLOCK]], k.B_BASE]
+    same = first - local[0] == second - local[1] and one[k.I_DONE] - two[k.I_DONE] == jump.length_fs
+    if not same or apart != jump.period:
+        raise PathDoesNotRepeat

@@ -1,0 +1,349 @@
+"""Run a TileProgram: `simulate` for a report, `simulate_detailed` for tests and tools that want every instruction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..compiler.program import FS_PER_S, Ints, TileProgram, instruction_text
+from ..errors import StallscopeError
+from . import kernel as k
+from .blame import EXTRA, Blame, PathDoesNotRepeat, blame
+from .layout import lay_out
+from .repeat import Jump, Repeats
+
+EVENT_BUDGET = 2**40
+
+
+class MachineError(StallscopeError):
+    """A program that ended in a deadlock or a conflict: it names the instructions and engines."""
+
+
+@dataclass(frozen=True)
+class EngineAccount:
+    """All engines of one kind, over all chips: `busy_fs` + the sum of `stalls_fs` = makespan x `count`."""
+
+    name: str
+    count: int
+    busy_fs: int
+    stalls_fs: dict[str, int]
+
+
+@dataclass(frozen=True)
+class OpAccount:
+    """One operator. `time_fs` is its part of the critical path; bytes are system-wide."""
+
+    name: str
+    kind: str
+    count: int
+    time_fs: int
+    causes_fs: dict[str, int]
+    bytes: int
+    must_bytes: int
+    bound_fs: int
+
+    @property
+    def cause(self) -> str:
+        """The cause that took most of its time."""
+        return max(self.causes_fs, key=lambda c: self.causes_fs[c], default="none")
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run. Every dict of times sums exactly as docs/model.md says."""
+
+    program: TileProgram
+    time_fs: int
+    critical_path_fs: dict[str, int]
+    engines: tuple[EngineAccount, ...]
+    bytes: dict[str, dict[str, dict[str, int]]]
+    ops: tuple[OpAccount, ...]
+    lanes_busy_fs: dict[str, int]
+    interval_fs: int
+    blocks: int
+    simulated_blocks: int
+    events: int
+
+    @property
+    def time_s(self) -> float:
+        """Seconds from the first instruction to the token."""
+        return self.time_fs / FS_PER_S
+
+    @property
+    def cycles(self) -> int:
+        """Cycles of the chip's core clock, rounded up."""
+        return -(-self.time_fs // self.program.info.clock_fs)
+
+    @property
+    def tokens_per_s_per_user(self) -> float:
+        """One sequence's rate: one token per pass through all stages."""
+        return FS_PER_S / self.time_fs
+
+    @property
+    def tokens_per_s(self) -> float:
+        """The rate in all, with every pipeline stage at work on a batch of its own."""
+        return self.program.info.batch * FS_PER_S / self.interval_fs
+
+
+@dataclass(frozen=True)
+class Detail:
+    """What one simulated chip did, engine by engine. `start`, `release`, `done`: one array per simulated block."""
+
+    time_fs: int
+    start: list[Ints]
+    release: list[Ints]
+    done: list[Ints]
+    critical_path_fs: dict[str, int]
+    path_by_op: dict[int, int]
+    path: Ints
+    engine_busy_fs: Ints
+    engine_stalls_fs: list[dict[str, int]]
+    bytes: dict[tuple[str, str, str], int]
+    lane_busy_fs: dict[tuple[int, int], int]
+    interval_fs: int
+    events: int
+    blocks: int
+
+
+def simulate(program: TileProgram, skip: bool = True) -> Run:
+    """Run a program. With `skip`, blocks that repeat exactly are counted without being simulated: the result is the same.
+
+    Raises MachineError for a deadlock or a static conflict, ProgramError for a program that the machine cannot hold.
+    """
+    d = simulate_detailed(program, skip)
+    info = program.info
+    size: dict[str, dict[str, dict[str, int]]] = {}
+    for (tier, kind, way), n in d.bytes.items():
+        size.setdefault(tier, {"read": {}, "write": {}})[way][kind] = n * info.tp
+    lanes: dict[str, int] = {}
+    for (station, _), busy in d.lane_busy_fs.items():
+        lanes[program.stations.name[station]] = lanes.get(program.stations.name[station], 0) + busy * info.tp
+    return Run(
+        program, d.time_fs, d.critical_path_fs, _engine_accounts(program, d), size, _op_accounts(program, d), lanes,
+        d.interval_fs, program.blocks, d.blocks, d.events,
+    )  # fmt: skip
+
+
+def _engine_accounts(program: TileProgram, d: Detail) -> tuple[EngineAccount, ...]:
+    """Per kind, over all chips: those of a stage work alike, and wait while another stage has the token."""
+    info = program.info
+    used = {int(e) for b in program.bodies for e in np.unique(b.engine)}
+    out = []
+    for kind in dict.fromkeys(program.engines.kind):
+        mine = [e for e in used if program.engines.kind[e] == kind]
+        if not mine:
+            continue
+        stalls: dict[str, int] = {}
+        for e in mine:
+            for cause, fs in d.engine_stalls_fs[e].items():
+                stalls[cause] = stalls.get(cause, 0) + fs * info.tp
+        elsewhere = d.time_fs * len(mine) * info.tp * (info.pp - 1)
+        if elsewhere:
+            stalls["idle"] = stalls.get("idle", 0) + elsewhere
+        busy = int(d.engine_busy_fs[mine].sum()) * info.tp
+        out.append(EngineAccount(kind, len(mine) * info.tp * info.pp, busy, stalls))
+    return tuple(out)
+
+
+def _op_accounts(program: TileProgram, d: Detail) -> tuple[OpAccount, ...]:
+    count, moved = np.zeros(len(program.ops), np.int64), np.zeros(len(program.ops), np.int64)
+    for segment in program.segments:
+        body = program.bodies[segment.body]
+        count[np.unique(body.op)] += segment.repeat
+        homed = body.tier >= 0
+        np.add.at(moved, body.op[homed], body.nbytes[homed] * segment.repeat)
+    tp = program.info.tp
+    out = []
+    for i, op in enumerate(program.ops):
+        causes = {c: int(fs) for c, fs in zip(program.causes, d.path[i], strict=True) if fs}
+        n = int(count[i])
+        out.append(OpAccount(op.name, op.kind, n, sum(causes.values()), causes, int(moved[i]) * tp, op.must_bytes * n * tp, op.bound_fs * n))
+    return tuple(out)
+
+
+def simulate_detailed(program: TileProgram, skip: bool = True) -> Detail:
+    """Run a program and keep every instruction's times (of the simulated blocks)."""
+    prog = lay_out(program)
+    if skip and any(s.repeat > 3 for s in program.segments):
+        repeats = Repeats(program, prog)
+        state = _advance(program, prog, repeats)
+        try:
+            return _detail(program, prog, state, repeats.jumps)
+        except PathDoesNotRepeat:
+            pass
+    return _detail(program, prog, _advance(program, prog, None), [])
+
+
+def _advance(program: TileProgram, prog: k.Prog, repeats: Repeats | None) -> k.State:
+    s = _new_state(program, prog)
+    if program.segments:
+        k._open_block(prog, s)
+    while True:
+        status = k.advance(prog, s, EVENT_BUDGET, repeats is not None)
+        if status == k.DONE:
+            return s
+        if status == k.MARK:
+            assert repeats is not None
+            repeats.watch(s)
+        elif status == k.GROW:
+            s = _grow(s)
+        else:
+            raise MachineError(_why(program, prog, s, status))
+
+
+def _new_state(program: TileProgram, prog: k.Prog) -> k.State:
+    engines, causes, most = int(prog.sizes[0]), int(prog.sizes[1]), int(prog.sizes[4])
+    lanes = int(program.stations.lanes.sum())
+    chunks = 2 * most + 1024
+    heap = chunks + engines + most + 8
+    stack = np.flatnonzero(prog.engines[:, 5] >= 0)[::-1]
+    s = k.State(
+        g=np.zeros(k.SCALARS, np.int64),
+        eng=np.zeros((engines, k.E_CHAIN + 2 + causes), np.int64),
+        lane=np.zeros((lanes, k.L_CHAIN + 2 + causes), np.int64),
+        chunk=np.zeros((chunks, k.C_CHAIN + 2 + causes), np.int64),
+        free=np.arange(chunks, dtype=np.int64),
+        heap=np.empty((heap, 3), np.int64),
+        inst=np.empty((program.instructions, k.I_CHAIN + 2 + causes), np.int64),
+        block=np.empty((program.blocks, k.BLOCK_COLUMNS), np.int64),
+        cut=np.empty((2 * most + 1024, causes + 3), np.int64),
+        stack=np.zeros(engines, np.int64),
+        counted=np.zeros(len(program.tiers) * len(program.kinds) * 2, np.int64),
+    )  # fmt: skip
+    s.g[k.G_FREE], s.g[k.G_LEFT], s.g[k.G_STACK] = chunks, program.instructions, len(stack)
+    s.g[k.G_MARK] = s.g[k.G_LAST] = -1
+    s.stack[: len(stack)] = stack
+    s.eng[:, k.E_STACKED] = prog.engines[:, 5] >= 0
+    s.eng[:, k.E_WINDOW] = prog.engines[:, 1]
+    return s
+
+
+def _grow(s: k.State) -> k.State:
+    """The same state with twice the room for chunks, events and cuts."""
+    old = len(s.chunk)
+    chunk = np.concatenate([s.chunk, np.zeros_like(s.chunk)])
+    free = np.empty(2 * old, np.int64)
+    n = int(s.g[k.G_FREE])
+    free[:n], free[n : n + old] = s.free[:n], np.arange(old, 2 * old)
+    s.g[k.G_FREE] = n + old
+    heap, cut = (np.concatenate([x, np.zeros_like(x)]) for x in (s.heap, s.cut))
+    return s._replace(chunk=chunk, free=free, heap=heap, cut=cut)
+
+
+def _detail(program: TileProgram, prog: k.Prog, s: k.State, jumps: list[Jump]) -> Detail:
+    time = int(s.g[k.G_END]) + sum(j.times * j.length_fs for j in jumps)
+    b: Blame = blame(program, prog, s, jumps, time)
+    counted = s.counted + sum((j.counted * j.times for j in jumps), np.zeros_like(s.counted))
+    busy = s.lane[:, k.L_BUSY] + sum((j.lane_busy * j.times for j in jumps), np.zeros(len(s.lane), np.int64))
+    blocks = int(s.g[k.G_BLOCKS])
+    ends = np.append(s.block[1:blocks, k.B_BASE], s.g[k.G_ROWS])
+    spans = [slice(int(x), int(y)) for x, y in zip(s.block[:blocks, k.B_BASE], ends, strict=True)]
+    kinds = len(program.kinds)
+    total = b.path.sum(axis=0)
+    lane = [(i, j) for i in range(len(program.stations.name)) for j in range(int(program.stations.lanes[i]))]
+    names = (*program.causes, *EXTRA)
+    return Detail(
+        time,
+        *([s.inst[x, column].copy() for x in spans] for column in (k.I_START, k.I_RELEASE, k.I_DONE)),
+        {c: int(fs) for c, fs in zip(program.causes, total, strict=True) if fs},
+        {i: int(row.sum()) for i, row in enumerate(b.path) if row.any()},
+        b.path,
+        b.busy,
+        [{c: int(fs) for c, fs in zip(names, row, strict=True) if fs} for row in b.stalls],
+        {
+            (program.tiers[c // 2 // kinds], program.kinds[c // 2 % kinds], "write" if c % 2 else "read"): int(n)
+            for c, n in enumerate(counted)
+            if n
+        },
+        {lane[i]: int(fs) for i, fs in enumerate(busy)},
+        _interval(program, s, jumps),
+        int(s.g[k.G_EVENTS]) + sum(j.events * j.times for j in jumps),
+        blocks,
+    )
+
+
+def _interval(program: TileProgram, s: k.State, jumps: list[Jump]) -> int:
+    """Time of the slowest pipeline stage: from the start of its first block to that of the next stage's."""
+    blocks = int(s.g[k.G_BLOCKS])
+    if not blocks:
+        return 1
+    starts = s.inst[s.block[:blocks, k.B_BASE], k.I_START]
+    begun: dict[int, int] = {}
+    extra: dict[int, int] = {}
+    for b in range(blocks):
+        segment = program.segments[int(s.block[b, k.B_SEGMENT])]
+        skipped = sum(j.times * j.period for j in jumps if j.block <= b and j.segment == s.block[b, k.B_SEGMENT])
+        iteration = int(s.block[b, k.B_ITER])
+        stage = segment.stage + iteration * segment.stage_step
+        begun.setdefault(stage, int(starts[b]))
+        for j in jumps:
+            if j.block == b and not segment.stage_step:
+                extra[stage] = extra.get(stage, 0) + j.times * j.length_fs
+        del skipped
+    order = sorted(begun)
+    ends = [begun[x] for x in order[1:]] + [int(s.g[k.G_END])]
+    return max(max(end - begun[x] + extra.get(x, 0) for x, end in zip(order, ends, strict=True)), 1)
+
+
+def _why(program: TileProgram, prog: k.Prog, s: k.State, status: int) -> str:
+    """The message for a run that could not end."""
+    if status == k.CONFLICT:
+        one, other = int(s.g[k.G_ERROR_A]), int(s.g[k.G_ERROR_B])
+        text = f"static schedule of {program.info.chip}: {_name(program, s, one)} cannot start when it says"
+        if other >= 0:
+            return f"{text}: {_name(program, s, other)} is done only at {s.inst[other, k.I_DONE]} fs"
+        return f"{text}: {_holder(program, prog, s, one)} holds what it needs at that time"
+    if status == k.BUDGET:
+        return f"program for {program.info.chip}: not done after {EVENT_BUDGET} events"
+    waiting = []
+    for e in range(len(s.eng)):
+        b = int(s.eng[e, k.E_BLOCK])
+        body = int(s.block[b, k.B_BODY])
+        at = int(prog.queue_ptr[body * len(s.eng) + e] + s.eng[e, k.E_QUEUE])
+        if at < prog.queue_ptr[body * len(s.eng) + e + 1]:
+            waiting.append(int(s.block[b, k.B_BASE] + prog.queue[at]))
+    return "deadlock: " + _circle(program, prog, s, waiting)
+
+
+def _circle(program: TileProgram, prog: k.Prog, s: k.State, waiting: list[int]) -> str:
+    """Follow who waits for whom among the heads of queues until one comes round again."""
+    heads = {int(prog.instr[_number(prog, s, r), k.N_ENGINE]): r for r in waiting}
+    seen: list[int] = []
+    row = waiting[0] if waiting else -1
+    while row >= 0 and row not in seen:
+        seen.append(row)
+        b, n = int(s.inst[row, k.I_BLOCK]), _number(prog, s, row)
+        row = -1
+        for d in range(int(prog.dep_ptr[n]), int(prog.dep_ptr[n + 1])):
+            if prog.deps[d, 2] == 0:
+                pred = int(s.block[b, k.B_BASE] + prog.deps[d, 0])
+            else:
+                x = int(prog.exporter[s.block[b - 1, k.B_BODY] * prog.sizes[2] + prog.deps[d, 0]]) if b else -1
+                pred = int(s.block[b - 1, k.B_BASE]) + x if x >= 0 else -1
+            if pred >= 0 and s.inst[pred, k.I_DONE] < 0:
+                row = heads.get(int(prog.instr[_number(prog, s, pred), k.N_ENGINE]), pred)
+                break
+    if row in seen:
+        seen = [*seen[seen.index(row) :], row]
+    return " waits for ".join(_name(program, s, r) for r in seen[:8]) or "nothing can start"
+
+
+def _number(prog: k.Prog, s: k.State, row: int) -> int:
+    b = int(s.inst[row, k.I_BLOCK])
+    return int(prog.body_ptr[s.block[b, k.B_BODY]] + row - s.block[b, k.B_BASE])
+
+
+def _name(program: TileProgram, s: k.State, row: int) -> str:
+    b = int(s.inst[row, k.I_BLOCK])
+    body = int(s.block[b, k.B_BODY])
+    return f"'{instruction_text(program, body, row - int(s.block[b, k.B_BASE]))}' of block {b} ({program.bodies[body].name})"
+
+
+def _holder(program: TileProgram, prog: k.Prog, s: k.State, row: int) -> str:
+    """The instruction before this one on its engine."""
+    e = prog.instr[_number(prog, s, row), k.N_ENGINE]
+    for r in range(row - 1, -1, -1):
+        if prog.instr[_number(prog, s, r), k.N_ENGINE] == e:
+            return _name(program, s, r)
+    return "another instruction"

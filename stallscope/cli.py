@@ -1,0 +1,213 @@
+"""The commands. Each loads what it needs when it runs, so that `--help` and file checks are instant."""
+
+from __future__ import annotations
+
+import os
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .errors import StallscopeError
+from .options import ChipName, Explain, JsonFile, Split, Workload, command, emit, name_all
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+    from .arch import System
+    from .sim.run import Run
+
+app = typer.Typer(
+    name="stallscope",
+    help="Shows, cycle by cycle, where a chip's time goes while a transformer decodes.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+NoSkip = Annotated[bool, typer.Option("--no-skip", help="Simulate every layer, even those that repeat exactly.")]
+
+
+class SchemaName(StrEnum):
+    """What `schema` can print."""
+
+    CHIP = "chip"
+    SYSTEM = "system"
+    GRAPH = "graph"
+    RUN = "run"
+
+
+@app.command()
+@command
+def run(
+    chip: ChipName,
+    split: Split,
+    work: Workload,
+    no_skip: NoSkip = False,
+    json: JsonFile = None,
+    explain: Explain = None,
+) -> None:
+    """Simulate one step on a chip or system, and report where its time goes."""
+    _check_target(json)
+    from .report.json import run_json
+    from .report.tables import stall_table
+
+    result = _simulate(work.load(), split.system(chip), no_skip)
+    _deliver(json, lambda: run_json(result), lambda: stall_table(result))
+
+
+@app.command()
+@command
+def compare(
+    chips_named: Annotated[list[str], typer.Argument(metavar="CHIP...", help="Chips or systems, by name or file.")],
+    split: Split,
+    work: Workload,
+    no_skip: NoSkip = False,
+    json: JsonFile = None,
+    explain: Explain = None,
+) -> None:
+    """Simulate the same step on several chips, and show them side by side."""
+    _check_target(json)
+    from .report.compare import Column, compare_json, compare_table
+
+    graph = work.load()
+    for name in chips_named:
+        Split().system(name)  # a wrong name or file is an error; a chip that cannot do it is a result
+    columns = []
+    for name in chips_named:
+        result: Run | StallscopeError
+        try:
+            result = _simulate(graph, split.system(name), no_skip)
+        except StallscopeError as error:
+            result = error
+        columns.append(Column(Path(name).stem if os.sep in name else name, result))
+    _deliver(json, lambda: compare_json(columns), lambda: compare_table(columns))
+    if all(isinstance(column.result, StallscopeError) for column in columns):
+        raise StallscopeError("none of these chips can do it; each column says why")
+
+
+@app.command(name="compile")
+@command
+def compile_(
+    chip: ChipName,
+    split: Split,
+    work: Workload,
+    whole: Annotated[bool, typer.Option("--print", help="Print the whole program, one instruction per line.")] = False,
+) -> None:
+    """Compile for a chip or system, and show the program (docs/ir.md) or a summary of it."""
+    from .compiler.pipeline import compile_graph
+    from .report.program import program_table
+
+    program = compile_graph(work.load(), split.system(chip))
+    emit(program.text() if whole else program_table(program))
+
+
+@app.command()
+@command
+def bound(chip: ChipName, split: Split, work: Workload, json: JsonFile = None, explain: Explain = None) -> None:
+    """The analytic limit of one step, with its arithmetic: what no run can beat. Nothing is simulated."""
+    _check_target(json)
+    from .compiler.bound import bound_of
+    from .report.bound import bound_json, bound_table
+
+    result = bound_of(work.load(), split.system(chip))
+    _deliver(json, lambda: bound_json(result), lambda: bound_table(result))
+
+
+@app.command()
+@command
+def chips() -> None:
+    """List the chips and systems that come with stallscope."""
+    from .catalogue import chips_text
+
+    emit(chips_text())
+
+
+@app.command()
+@command
+def models() -> None:
+    """List the models that come with stallscope."""
+    from .catalogue import models_text
+
+    emit(models_text())
+
+
+@app.command()
+@command
+def check(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Chip or system YAML, config.json, or graph JSON.")],
+) -> None:
+    """Read a file as a run would, and say what it is and that it is fine, or what is wrong with it."""
+    from .catalogue import check_text
+
+    emit(check_text(file))
+
+
+@app.command()
+@command
+def schema(what: Annotated[SchemaName, typer.Argument(help="Which files it is about.")]) -> None:
+    """Print a JSON Schema, by which editors complete files and programs check them."""
+    from .report.json import json_text
+    from .schemas import schema_of
+
+    emit(json_text(schema_of(what.value)))
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from . import __version__
+
+        emit(f"stallscope {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+    explain: Explain = None,
+) -> None:
+    pass
+
+
+def _check_target(json: str | None) -> None:
+    if json not in (None, "-"):
+        from .report.json import check_target
+
+        check_target(json)
+
+
+def _simulate(graph: nx.DiGraph[Any], system: System, no_skip: bool) -> Run:
+    from .compiler.pipeline import compile_graph
+
+    program = compile_graph(graph, system)  # a model that does not fit says so before the simulator is loaded
+    from .sim.run import simulate
+
+    return simulate(program, skip=not no_skip)
+
+
+def _deliver(json: str | None, data: Any, table: Any) -> None:
+    from .report.json import json_text, write_json
+
+    if json == "-":
+        emit(json_text(data()))
+        return
+    if json is not None:
+        write_json(json, data())
+    emit(table())
+
+
+def main() -> None:
+    """The `stallscope` command."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")  # a terminal without these letters is no reason to fail
+    app(args=name_all(sys.argv[1:]), prog_name="stallscope")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,365 @@
+"""Models against published counts, config files of every kind, and requests."""
+
+import contextlib
+import csv
+import dataclasses
+import json
+import time
+from pathlib import Path
+
+import pytest
+from stallscope.workloads import DTYPE_BITS, Model, Request, decode_graph, load_model, model_names
+
+from stallscope.errors import StallscopeError
+
+# Parameters as the models' cards and checkpoints state them.
+PUBLISHED = {
+    "llama-2-7b": 6_738_415_616,
+    "llama-2-13b": 13_015_864_320,
+    "llama-2-70b": 68_976_648_192,
+    "llama-3-8b": 8_030_261_248,
+    "llama-3.1-8b": 8_030_261_248,
+    "llama-3.1-70b": 70_553_706_496,
+    "llama-3.1-405b": 405_853_388_800,
+    "llama-3.2-1b": 1_235_814_400,
+    "llama-3.2-3b": 3_212_749_824,
+    "llama-3.3-70b": 70_553_706_496,
+    "mistral-7b-v0.1": 7_241_732_096,
+    "mistral-7b-v0.3": 7_248_023_552,
+    "qwen2.5-0.5b": 494_032_768,
+    "qwen2.5-7b": 7_615_616_512,
+    "qwen2.5-14b": 14_770_033_664,
+    "qwen2.5-32b": 32_763_876_352,
+    "qwen2.5-72b": 72_706_203_648,
+}
+
+LLAMA = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 2,
+    "vocab_size": 128,
+    "max_position_embeddings": 512,
+}
+MISTRAL = {**LLAMA, "architectures": ["MistralForCausalLM"], "model_type": "mistral", "sliding_window": 100}
+QWEN2 = {**LLAMA, "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "sliding_window": 100}
+
+
+@pytest.fixture
+def config(tmp_path):
+    """Write a config.json in a folder called `mine` and read it."""
+    path = tmp_path / "mine" / "config.json"
+    path.parent.mkdir()
+
+    def load(data):
+        path.write_text(data if isinstance(data, str) else json.dumps(data, indent=2))
+        return load_model(path)
+
+    return load
+
+
+@pytest.mark.parametrize("name", model_names())
+def test_parameters_equal_the_published_ones(name):
+    model = load_model(name)
+    assert model.params == PUBLISHED[name]
+    tied = model.tie_word_embeddings
+    assert model.params_read_per_token == model.params - (0 if tied else model.vocab_size * model.hidden_size)
+    assert (model.name, model.warnings) == (name, ())
+    assert model.source
+
+
+def test_the_catalogue_has_the_models_it_should():
+    assert set(model_names()) == set(PUBLISHED)
+
+
+def test_forty_gibibytes_of_kv():
+    model = load_model("llama-3.1-70b")
+    assert model.kv_bytes(131_072, "bf16") == 40 * 2**30
+    assert model.kv_bytes(131_072, "int4") == 10 * 2**30
+    assert model.kv_bytes(1) == 2 * 80 * 8 * 128 * 2
+
+
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [
+        ("meta-llama/Llama-3.1-8B", "llama-3.1-8b"),
+        ("META-LLAMA/llama-3.1-8b-instruct", "llama-3.1-8b"),
+        ("Meta-Llama-3.1-70B", "llama-3.1-70b"),
+        (" LLaMA-2-7B ", "llama-2-7b"),
+        ("Qwen/Qwen2.5-72B", "qwen2.5-72b"),
+        ("mistral-7b", "mistral-7b-v0.1"),
+    ],
+)
+def test_names_in_any_case_and_hugging_face_ids(name, model):
+    assert load_model(name) == load_model(model)
+
+
+def test_an_unknown_name_gives_the_nearest():
+    with pytest.raises(StallscopeError, match=r"found 'lama-3\.1-8b'; .*Did you mean 'llama-3\.1-8b'\?"):
+        load_model("lama-3.1-8b")
+    with pytest.raises(StallscopeError, match=r"Did you mean 'qwen2\.5-7b'"):
+        load_model("Qwen/Qwen2.5-7B-Chat")
+    with pytest.raises(StallscopeError, match="Known: llama-2-13b, "):
+        load_model("")
+
+
+def test_every_way_to_name_a_file(config, tmp_path, monkeypatch):
+    model = config(LLAMA)
+    assert model.name == "mine"
+    assert dataclasses.replace(load_model(str(tmp_path / "mine")), source="") == dataclasses.replace(model, source="")
+    monkeypatch.chdir(tmp_path)
+    assert load_model("mine").params == load_model("./mine/config.json").params == model.params
+    (tmp_path / "other.json").write_text(json.dumps(LLAMA))
+    assert load_model("other.json").name == "other"
+
+
+def test_llama_by_hand(config):
+    model = config(LLAMA)
+    assert (model.head_dim, model.attention_bias, model.sliding_window) == (8, False, None)
+    layer = 64 * 64 * 2 + 64 * 16 * 2 + 3 * 64 * 96 + 2 * 64
+    assert model.params == 2 * 128 * 64 + 2 * layer + 64
+    assert config({**LLAMA, "tie_word_embeddings": True}).params == model.params - 128 * 64
+    assert config({**LLAMA, "attention_bias": True}).params == model.params + 2 * (64 + 16 + 16 + 64)
+    assert config({**LLAMA, "mlp_bias": True}).params == model.params + 2 * (96 + 96 + 64)
+    wide = config({**LLAMA, "head_dim": 16})
+    assert wide.params == model.params + 2 * (64 * 64 * 2 + 64 * 16 * 2)
+
+
+def test_keys_that_may_be_left_out(config):
+    old = {key: value for key, value in LLAMA.items() if key not in ("num_key_value_heads", "max_position_embeddings")}
+    model = config({**old, "max_sequence_length": 99})
+    assert (model.num_key_value_heads, model.max_position_embeddings) == (8, 99)
+    assert config(old).max_position_embeddings is None
+    assert config({**LLAMA, "num_key_value_heads": None, "head_dim": None}).num_key_value_heads == 8
+    for left_out in ("model_type", "architectures"):
+        assert config({key: value for key, value in LLAMA.items() if key != left_out}).params > 0
+
+
+def test_qwen2_has_three_biases(config):
+    model = config(QWEN2)
+    assert model.params == config(LLAMA).params + 2 * (64 + 16 + 16)
+
+
+def test_windows(config):
+    assert config(MISTRAL).attention_tokens(1000) == 100
+    assert config(MISTRAL).attention_tokens(99) == 99
+    assert config(MISTRAL).kv_bytes(1000, "fp8") == 2 * 2 * 2 * 8 * 100
+    assert config({**MISTRAL, "sliding_window": None}).sliding_window is None
+    assert config({k: v for k, v in MISTRAL.items() if k != "sliding_window"}).warnings[0].count("4096") == 1
+    assert config(QWEN2).sliding_window is None
+    assert config({**QWEN2, "use_sliding_window": True, "max_window_layers": 0}).sliding_window == 100
+    assert config({**QWEN2, "use_sliding_window": True, "max_window_layers": 2}).sliding_window is None
+    assert config({**QWEN2, "layer_types": ["full_attention"] * 2, "use_sliding_window": True}).sliding_window is None
+    assert "left out" in config({**LLAMA, "sliding_window": 7}).warnings[0]
+
+
+def test_warnings(config):
+    quantised = config({**LLAMA, "quantization_config": {"quant_method": "gptq", "bits": 4}})
+    assert "gptq, 4 bits" in quantised.warnings[0]
+    assert decode_graph(quantised, Request()).graph["warnings"][0] == quantised.warnings[0]
+    flat = config({**LLAMA, "model_type": "llava", "architectures": ["LlavaLlamaForCausalLM"], "mm_vision_tower": "x"})
+    inner = config({"model_type": "llava", "text_config": MISTRAL, "vision_config": {"image_size": 336}})
+    assert "Only the language part" in flat.warnings[0]
+    assert "Only the language part" in inner.warnings[0]
+    assert (flat.params, inner.sliding_window) == (config(LLAMA).params, 100)
+
+
+def without(key):
+    return {name: value for name, value in LLAMA.items() if name != key}
+
+
+# fault: (config, words that the message must have)
+REFUSED = {
+    "encoder-decoder": ({**LLAMA, "is_encoder_decoder": True}, ["config.json:13", "encoder-decoder"]),
+    "t5": ({**LLAMA, "model_type": "t5"}, ["encoder-decoder"]),
+    "speech": ({"model_type": "x", "encoder_layers": 1, "decoder_layers": 1}, ["encoder-decoder"]),
+    "experts": ({**LLAMA, "model_type": "mixtral", "num_local_experts": 8}, ["mixture of experts", "MoE"]),
+    "experts by another name": ({**LLAMA, "n_routed_experts": 64}, ["mixture of experts", "n_routed_experts"]),
+    "mla": ({**LLAMA, "kv_lora_rank": 512, "n_routed_experts": 64}, ["multi-head latent attention"]),
+    "mamba": ({"model_type": "mamba2", "state_size": 128, "vocab_size": 9}, ["state-space"]),
+    "hybrid": ({**LLAMA, "model_type": "jamba", "mamba_d_state": 4}, ["hybrid", "mamba_d_state"]),
+    "attention as an object": ({**LLAMA, "attn": {"layers": [1]}}, ["hybrid", "attn"]),
+    "per layer": ({**LLAMA, "block_configs": [{}]}, ["layers differ one by one", "block_configs"]),
+    "vision encoder": ({"image_size": 224, "patch_size": 14, "hidden_size": 64}, ["vision"]),
+    "vision wrapped": ({"model_type": "mistral3", "text_config": MISTRAL, "vision_config": {"a": 1}}, ["vision"]),
+    "vision key": ({**LLAMA, "visual": {"layers": 2}}, ["vision", "visual"]),
+    "encoder": ({**LLAMA, "model_type": "roberta"}, ["an encoder"]),
+    "family": (
+        {**LLAMA, "model_type": "gpt_neox"},
+        ["config.json:5: model_type", "'gpt_neox'", "llama, mistral"],
+    ),
+    "family by class": ({**without("model_type"), "architectures": ["GPTJForCausalLM"]}, ["GPTJForCausalLM"]),
+    "no family": ({k: v for k, v in without("model_type").items() if k != "architectures"}, ["model_type"]),
+    "classifier": ({**LLAMA, "architectures": ["LlamaForSequenceClassification"]}, ["LlamaForSequenceClassification"]),
+    "another class": ({**LLAMA, "architectures": ["MistralForCausalLM"]}, ["the causal model of llama"]),
+    "no class": ({**LLAMA, "architectures": "LlamaForCausalLM"}, ["architectures", "a list"]),
+    "activation": ({**LLAMA, "hidden_act": "gelu"}, ["hidden_act", "'gelu'", "SwiGLU"]),
+    "a table": ({"a": LLAMA, "b": MISTRAL}, ["a table of several models", "a, b", "one model"]),
+    "onnx": ({"model": {"decoder": {"hidden_size": 3}}}, ["ONNX Runtime GenAI"]),
+    "serving": ({"model_type": "ChatGLM_v4", "engine_config": {}}, ["none of hidden_size"]),
+    "empty object": ("{}", ["none of hidden_size"]),
+    "heads not shared evenly": ({**LLAMA, "num_key_value_heads": 3}, ["num_key_value_heads", "3 for 8", "divisor"]),
+    "more KV heads than heads": ({**LLAMA, "num_key_value_heads": 16}, ["16 for 8"]),
+    "head_dim that is no whole number": ({**LLAMA, "hidden_size": 65}, ["hidden_size 65 for 8 heads", "head_dim"]),
+    "missing hidden_size": (without("hidden_size"), ["no 'hidden_size'"]),
+    "missing layers": (without("num_hidden_layers"), ["no 'num_hidden_layers'"]),
+    "missing heads": (without("num_attention_heads"), ["no 'num_attention_heads'"]),
+    "missing ffn": (without("intermediate_size"), ["no 'intermediate_size'"]),
+    "missing vocabulary": (without("vocab_size"), ["no 'vocab_size'"]),
+    "missing KV heads": ({k: v for k, v in MISTRAL.items() if k != "num_key_value_heads"}, ["num_key_value_heads"]),
+    "null size": ({**LLAMA, "hidden_size": None}, ["config.json:6: hidden_size", "found null", "whole number"]),
+    "negative size": ({**LLAMA, "vocab_size": -5}, ["vocab_size", "found -5"]),
+    "zero": ({**LLAMA, "num_hidden_layers": 0}, ["num_hidden_layers", "found 0"]),
+    "float": ({**LLAMA, "hidden_size": 64.0}, ["hidden_size", "found 64.0"]),
+    "bool": ({**LLAMA, "num_attention_heads": True}, ["num_attention_heads", "found True"]),
+    "string": ({**LLAMA, "hidden_size": "64"}, ["hidden_size", "found '64'"]),
+    "list": ({**LLAMA, "intermediate_size": [96, 96]}, ["intermediate_size", "[96, 96]"]),
+    "huge size": ({**LLAMA, "hidden_size": 10**30}, ["hidden_size", "67108864"]),
+    "huge count of layers": ({**LLAMA, "num_hidden_layers": 10**9}, ["num_hidden_layers", "4096"]),
+    "head_dim 0": ({**LLAMA, "head_dim": 0}, ["head_dim", "found 0"]),
+    "length": ({**LLAMA, "max_position_embeddings": "long"}, ["max_position_embeddings", "'long'"]),
+    "flag": ({**LLAMA, "tie_word_embeddings": "yes"}, ["tie_word_embeddings", "'yes'", "true or false"]),
+    "window": ({**MISTRAL, "sliding_window": 0}, ["sliding_window", "found 0"]),
+    "mixed windows": ({**QWEN2, "use_sliding_window": True, "max_window_layers": 1}, ["max_window_layers", "1 of 2"]),
+    "mixed layers": ({**LLAMA, "layer_types": ["full_attention", "sliding_attention"]}, ["layer_types"]),
+    "inner key": ({"model_type": "llava", "text_config": {**LLAMA, "hidden_size": -1}}, ["text_config.hidden_size"]),
+    "inner key missing": ({"model_type": "llava", "text_config": without("vocab_size")}, ["text_config", "vocab_size"]),
+    "empty": ("", ["an empty file"]),
+    "binary": ("\0GGUF", ["binary"]),
+    "list of configs": ("[{}]", ["a JSON list"]),
+    "concatenated": ('{"a": 1}\n{"b": 2}', ["config.json:2", "one JSON object"]),
+    "broken": ('{"hidden_size": 64,}', ["config.json:1", "broken JSON"]),
+    "not a number": ('{"hidden_size": NaN}', ["NaN"]),
+    "key twice": ('{"hidden_size": 1, "hidden_size": 2}', ["'hidden_size' twice"]),
+    "too large": ('{"a": "' + "x" * 2**20 + '"}', ["at most 1048576"]),
+}
+
+
+@pytest.mark.parametrize("fault", REFUSED)
+def test_each_refusal_is_one_clear_message(fault, config):
+    data, words = REFUSED[fault]
+    with pytest.raises(StallscopeError) as caught:
+        config(data)
+    message = str(caught.value)
+    assert "config.json" in message.split("found")[0]
+    assert [word for word in words if word not in message] == [], message
+    assert "expected" in message
+    assert "\n" not in message
+
+
+ODD = (None, True, False, 0, -1, 3, 2.5, 1e300, 10**40, "", "64", [], [1], [None], {}, {"a": 1}, [[["x"]]])
+
+
+def test_odd_values_under_any_key_are_refused_or_read(config):
+    read = 0
+    for base in (LLAMA, MISTRAL, {**QWEN2, "use_sliding_window": True, "max_window_layers": 0, "layer_types": None}):
+        for key in (
+            *base,
+            "head_dim",
+            "hidden_act",
+            "text_config",
+            "quantization_config",
+            "attention_bias",
+            "mlp_bias",
+        ):
+            for value in ODD:
+                with contextlib.suppress(StallscopeError):
+                    read += config({**base, key: value}).params > 0
+    assert read > 10
+
+
+def test_folders_and_paths(tmp_path):
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(StallscopeError, match=r"no config\.json in it \(JSON files: tokenizer\.json\)"):
+        load_model(tmp_path)
+    (tmp_path / "config.json").mkdir()
+    with pytest.raises(StallscopeError, match="a directory"):
+        load_model(tmp_path)
+    for path, words in (("no/such.json", "no such file"), ("./llama-3.1-8b", "no such file"), ("a\0b", "a model of")):
+        with pytest.raises(StallscopeError, match=words):
+            load_model(path)
+    with pytest.raises(StallscopeError, match="found"):
+        load_model("x" * 5000 + ".json")
+    with pytest.raises(StallscopeError, match="found 8; expected a name or a path"):
+        load_model(8)
+    latin = tmp_path / "latin.json"
+    latin.write_bytes(json.dumps({**LLAMA, "note": "é"}, ensure_ascii=False).encode("latin-1"))
+    with pytest.raises(StallscopeError, match="UTF-8"):
+        load_model(latin)
+    latin.write_bytes(b"\xef\xbb\xbf" + json.dumps(LLAMA).encode())
+    assert load_model(latin).params > 0
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("context", 0, "found 0; expected a whole number from 1"),
+        ("context", -1, "found -1"),
+        ("context", 1024.0, r"found 1024\.0"),
+        ("context", 10**12, "found 1000000000000"),
+        ("batch", 0, "found 0"),
+        ("batch", -3, "found -3"),
+        ("batch", True, "found True"),
+        ("batch", 2.0, r"found 2\.0"),
+        ("batch", float("nan"), "found nan"),
+        ("batch", "4", "found '4'"),
+        ("batch", None, "found null"),
+        pytest.param("batch", 10**5000, "found a number of thousands of digits", id="batch-digits"),
+        ("weight", "bf61", r"Did you mean 'bf16'\?"),
+        ("weight", "int32", "expected one of fp32"),
+        ("kv", None, "found null"),
+        ("activation", 16, "found 16"),
+        ("phase", "decoding", r"Did you mean 'decode'\?"),
+        ("phase", ["decode"], "expected one of decode"),
+    ],
+)
+def test_a_request_that_makes_no_sense(field, value, words):
+    with pytest.raises(StallscopeError, match=f"request: {field}: {words}|request: {field}: .*{words}"):
+        Request(**{field: value})
+
+
+def test_a_model_in_python_is_checked_too():
+    sizes = {"num_hidden_layers": 2, "num_attention_heads": 8, "num_key_value_heads": 3, "head_dim": 8}
+    with pytest.raises(StallscopeError, match="num_attention_heads 8 and num_key_value_heads 3"):
+        Model("m", 64, intermediate_size=96, vocab_size=10, **sizes)
+    with pytest.raises(StallscopeError, match="sliding_window: found 0"):
+        dataclasses.replace(load_model("llama-3.1-8b"), sliding_window=0)
+    with pytest.raises(StallscopeError, match="dtype: found 'bf8'"):
+        load_model("llama-3.1-8b").kv_bytes(1, "bf8")
+
+
+def test_element_types():
+    asked = {"fp32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8, "int4": 4}
+    assert {dtype: DTYPE_BITS[dtype] for dtype in asked} == asked
+    for dtype in asked:
+        assert Request(weight=dtype, kv=dtype, activation=dtype).dtypes["kv"] == dtype
+
+
+def test_the_largest_model_becomes_a_graph_at_once():
+    start = time.perf_counter()
+    decode_graph(load_model("llama-3.1-405b"), Request(context=131_072))
+    assert time.perf_counter() - start < 0.5
+
+
+SHARED = Path(__file__).parents[2] / "shared" / "configs"
+DENSE = ("llama", "mistral", "qwen2", "llava flat", "llava(mistral)")
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="other people's config files are not here")
+def test_config_files_as_people_have_them():
+    rows = list(csv.DictReader((SHARED / "INDEX.csv").open()))
+    read = 0
+    for row in rows:
+        if row["family"] in DENSE and row["expected_outcome"].startswith("supported"):
+            model = load_model(SHARED / row["file"])
+            assert model.params == int(row["computed_total_params"]), row["file"]
+            assert model.kv_bytes(1) == int(row["kv_bytes_per_token_bf16"]), row["file"]
+            assert bool(model.warnings) >= ("warning" in row["expected_outcome"]), row["file"]
+            read += 1
+        else:
+            with pytest.raises(StallscopeError, match=row["file"]):
+                load_model(SHARED / row["file"])
+    assert read > 10
