@@ -96,7 +96,7 @@ def _rate(bytes_per_s: float, lanes: int, availability: float = 1.0) -> Fraction
     """Femtoseconds per byte of one lane, as a fraction small enough for int64 and never too fast."""
     exact = Fraction(FS_PER_S * lanes) / (Fraction(str(bytes_per_s)) * Fraction(str(availability)))
     near = exact.limit_denominator(10**6)
-    return near if near >= exact else near + Fraction(1, 10**9)
+    return near if near >= exact else Fraction(-int(-exact * 10**6 // 1), 10**6)
 
 
 def _stations(chip: Chip, shared: list[Tier], causes: list[str]) -> tuple[Stations, dict[str, int]]:

@@ -190,6 +190,8 @@ class Info:
     placement: dict[str, dict[str, int]] = field(default_factory=dict)
     assumptions: tuple[Assumption, ...] = ()
     notes: tuple[str, ...] = ()
+    schedule_fs: int = 0
+    """Makespan of a static schedule as its compiler computed it (0: not static); the simulated one must be equal."""
 
 
 @dataclass(frozen=True, eq=False)

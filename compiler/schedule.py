@@ -166,16 +166,16 @@ def _with_all_engines(bodies: list[Body], machine: Machine) -> list[Body]:
 
     So no engine runs ahead through blocks in which it has no work, and repeats can be recognised.
     """
-    used = sorted({int(e) for b in bodies for e in np.unique(b.engine)})
+    used = np.unique(np.concatenate([b.engine for b in bodies]))
     out = []
     for body in bodies:
-        missing = [e for e in used if e not in set(np.unique(body.engine).tolist())]
-        if not missing:
+        missing = np.setdiff1d(used, body.engine)
+        if not len(missing):
             out.append(body)
             continue
         extra = Emitter(machine, body.name)
         extra.op, extra.group = int(body.op[0]), int(body.group.max())
-        extra.hold(np.array(missing), 0, LAUNCH, opcode=Opcode.BARRIER, n=len(missing))
+        extra.hold(missing, 0, LAUNCH, opcode=Opcode.BARRIER, n=len(missing))
         extra.after(np.arange(len(missing)), 0, Dep.ORDER)
         out.append(_joined(body, extra.body()))
     return out

@@ -36,6 +36,10 @@ def blame(program: TileProgram, prog: k.Prog, s: k.State, jumps: list[Jump], tim
     busy, last = np.zeros(engines, np.int64), np.zeros(engines, np.int64)
     stalls = np.zeros((engines, causes + len(EXTRA)), np.int64)
     k.account(prog, s, low, high, times, kinds, last, busy, stalls)
+    for jump in jumps:  # engines without work in the period: their tail is longer by what was skipped
+        for e in np.flatnonzero(jump.low == jump.high):
+            others = last[kinds == kinds[e]].max() > jump.time_fs
+            stalls[e, causes + EXTRA.index("imbalance" if others else "idle")] += jump.times * jump.length_fs
     assert np.all(busy + stalls.sum(axis=1) == time_fs), "an engine's busy and stalled time does not sum to the makespan"
 
     parts = np.zeros((2 * len(jumps) + 1, max(len(program.ops), 1), causes), np.int64)

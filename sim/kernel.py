@@ -20,11 +20,14 @@ _compiled = njit(cache=True, error_model="numpy", _nrt=False)
 # Status of `advance`.
 DONE, MARK, GROW, DEADLOCK, BUDGET, CONFLICT = 0, 1, 2, 3, 4, 5
 
+# Why a static instruction is in CONFLICT, in G_ERROR_B: the row that it waits for (>= 0), or one of these (LANE_BUSY - hop).
+ENGINE_HELD, OFF_EDGE, LANE_BUSY = -1, -2, -3
+
 # Engine rows.
 E_FREE, E_BLOCK, E_QUEUE, E_BUSY, E_OFFSET, E_WAITING, E_FLIGHT, E_CHUNKS, E_STACKED, E_WINDOW = range(10)
 E_ROW, E_INSTR, E_TOTAL, E_FULL, E_ADDRESS, E_TAG, E_HOP, E_HOPS, E_STATIC, E_CHAIN = range(10, 20)  # its transfer
 # Lane rows.
-L_FREE, L_BUSY, L_CHAIN = range(3)
+L_FREE, L_BUSY, L_ROW, L_CHAIN = range(4)
 # Chunk rows.
 C_SIZE, C_ADDRESS, C_ROW, C_INSTR, C_TAG, C_HOP, C_HOPS, C_STATIC, C_CHAIN = range(9)
 # Instruction rows.
@@ -35,9 +38,9 @@ BLOCK_COLUMNS = 6
 # Scalars.
 (
     G_HEAP, G_FREE, G_BLOCKS, G_ROWS, G_CUTS, G_STACK, G_SEGMENT, G_ITER, G_CLOCK, G_EVENTS, G_LEFT, G_MARK,
-    G_ERROR_A, G_ERROR_B, G_END, G_LAST, G_NOW,
-) = range(17)  # fmt: skip
-SCALARS = 17
+    G_ERROR_A, G_ERROR_B, G_ERROR_C, G_END, G_LAST, G_NOW,
+) = range(18)  # fmt: skip
+SCALARS = 18
 
 HOLD, WAR, ORDER = 0, 1, 2
 NEVER = np.int64(2**62)
@@ -264,7 +267,7 @@ def _start_next(p, s, e):
         start = s.block[b, B_START] + p.instr[n, N_START]
         if start < base or start % period != 0:
             s.g[G_ERROR_A] = row
-            s.g[G_ERROR_B] = inst[row, I_BIND] if ready >= free else -1
+            s.g[G_ERROR_B] = OFF_EDGE if start >= base else inst[row, I_BIND] if ready >= free else ENGINE_HELD
             return CONFLICT
     tag = b * p.sizes[3] + p.instr[n, N_GROUP]
     width = p.sizes[1] + 2
@@ -320,7 +323,8 @@ def _claim(g, hops, lane, chunk, heap, cut, c, key, now):
     if lane[which, L_FREE] > now:
         if chunk[c, C_STATIC]:
             g[G_ERROR_A] = chunk[c, C_ROW]
-            g[G_ERROR_B] = -1
+            g[G_ERROR_B] = LANE_BUSY - hop
+            g[G_ERROR_C] = lane[which, L_ROW]
             return False
         begin = lane[which, L_FREE]
         _copy_chain(chunk, c, C_CHAIN, lane, which, L_CHAIN, width)
@@ -331,6 +335,7 @@ def _claim(g, hops, lane, chunk, heap, cut, c, key, now):
     chunk[c, C_CHAIN + 2 + hops[hop, 5]] += service
     lane[which, L_FREE] = begin + service
     lane[which, L_BUSY] += service
+    lane[which, L_ROW] = chunk[c, C_ROW]
     _copy_chain(lane, which, L_CHAIN, chunk, c, C_CHAIN, width)
     chunk[c, C_CHAIN + 2 + hops[hop, 7]] += hops[hop, 6]
     chunk[c, C_HOP] = hop + 1
@@ -532,8 +537,7 @@ def account(p, s, low, high, times, kinds, last, busy, out):
                 for j in range(times.shape[0]):
                     if low[j, e] <= row < high[j, e]:
                         weight += times[j]
-                start, release = s.inst[row, I_START], min(s.inst[row, I_RELEASE], s.g[G_END])
-                beyond = s.inst[row, I_RELEASE] - release
+                start, release = s.inst[row, I_START], s.inst[row, I_RELEASE]
                 if start > since:
                     base = max(since, s.inst[row, I_READY])
                     own = p.instr[n, N_CAUSE] if p.instr[n, N_FORM] == HOLD else p.engines[e, 4]
@@ -549,13 +553,13 @@ def account(p, s, low, high, times, kinds, last, busy, out):
                         whole = p.instr[n, N_BYTES] // full
                         work = whole * ((full * num + den - 1) // den)
                         work += ((p.instr[n, N_BYTES] - whole * full) * num + den - 1) // den
-                    work -= beyond
                     if release - start > work:
                         _share(s.inst, row, I_CHAIN + 2, causes, release - start - work, weight, out, e)
                 busy[e] += weight * work
                 since = release
                 before = row
-        last[e] = since
+        last[e] = min(since, s.g[G_END])
+        busy[e] -= since - last[e]  # a port may outlast the run by its last chunk
     for e in range(engines):
         others = np.int64(0)
         for x in range(engines):

@@ -32,6 +32,7 @@ class Jump:
     period: int
     times: int
     length_fs: int
+    time_fs: int  # when it was made, on the clock of what was simulated
     low: Ints
     high: Ints
     counted: Ints
@@ -82,7 +83,7 @@ class Repeats:
             s.g[k.G_ITER] = 0
         s.g[k.G_LEFT] -= times * period * len(self.program.bodies[self.program.segments[segment].body])
         self.jumps.append(
-            Jump(now.block, segment, period, times, now.time_fs - before.time_fs, before.rows, now.rows,
+            Jump(now.block, segment, period, times, now.time_fs - before.time_fs, now.time_fs, before.rows, now.rows,
                  now.counted - before.counted, now.lane_busy - before.lane_busy, now.events - before.events)
         )  # fmt: skip
 
@@ -202,6 +203,6 @@ class _Relative:
         inst[:, k.I_LEFT] = np.where(begun & ~done, inst[:, k.I_LEFT], 0)
         inst[:, k.I_DONE] = np.where(done, inst[:, k.I_DONE] - self.time, 1)
         inst[:, k.I_BLOCK] -= self.block
-        chain = self.chain(inst[:, k.I_CHAIN :])
+        chain = self.chain(np.where(done[:, None], inst[:, k.I_CHAIN :], 0))
         chain[~done] = 0
         return np.concatenate([inst[:, : k.I_CHAIN], begun[:, None], done[:, None], chain], axis=1)

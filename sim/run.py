@@ -233,6 +233,7 @@ def _grow(s: k.State) -> k.State:
 
 def _detail(program: TileProgram, prog: k.Prog, s: k.State, jumps: list[Jump]) -> Detail:
     time = int(s.g[k.G_END]) + sum(j.times * j.length_fs for j in jumps)
+    assert program.info.schedule_fs in (0, time), "a static schedule ended at another time than its compiler said"
     b: Blame = blame(program, prog, s, jumps, time)
     counted = s.counted + sum((j.counted * j.times for j in jumps), np.zeros_like(s.counted))
     busy = s.lane[:, k.L_BUSY] + sum((j.lane_busy * j.times for j in jumps), np.zeros(len(s.lane), np.int64))
@@ -289,11 +290,7 @@ def _interval(program: TileProgram, s: k.State, jumps: list[Jump]) -> int:
 def _why(program: TileProgram, prog: k.Prog, s: k.State, status: int) -> str:
     """The message for a run that could not end."""
     if status == k.CONFLICT:
-        one, other = int(s.g[k.G_ERROR_A]), int(s.g[k.G_ERROR_B])
-        text = f"static schedule of {program.info.chip}: {_name(program, s, one)} cannot start when it says"
-        if other >= 0:
-            return f"{text}: {_name(program, s, other)} is done only at {s.inst[other, k.I_DONE]} fs"
-        return f"{text}: {_holder(program, prog, s, one)} holds what it needs at that time"
+        return _conflict(program, prog, s)
     if status == k.BUDGET:
         return f"program for {program.info.chip}: not done after {EVENT_BUDGET} events"
     waiting = []
@@ -304,6 +301,21 @@ def _why(program: TileProgram, prog: k.Prog, s: k.State, status: int) -> str:
         if at < prog.queue_ptr[body * len(s.eng) + e + 1]:
             waiting.append(int(s.block[b, k.B_BASE] + prog.queue[at]))
     return "deadlock: " + _circle(program, prog, s, waiting)
+
+
+def _conflict(program: TileProgram, prog: k.Prog, s: k.State) -> str:
+    """Which static instruction cannot start when it says, and what is in its way."""
+    row, why = int(s.g[k.G_ERROR_A]), int(s.g[k.G_ERROR_B])
+    text = f"static schedule of {program.info.chip}: {_name(program, s, row)} cannot start when it says"
+    if why >= 0:
+        return f"{text}: {_name(program, s, why)} is done only at {s.inst[why, k.I_DONE]} fs"
+    if why == k.OFF_EDGE:
+        return f"{text}: that is off its engine's clock edge"
+    if why <= k.LANE_BUSY:
+        hop = k.LANE_BUSY - why
+        other, station = _name(program, s, int(s.g[k.G_ERROR_C])), program.stations.name[program.routes.station[hop]]
+        return f"{text}: its chunk finds a lane of station {station} busy with {other}"
+    return f"{text}: {_holder(program, prog, s, row)} holds its engine at that time"
 
 
 def _circle(program: TileProgram, prog: k.Prog, s: k.State, waiting: list[int]) -> str:
