@@ -1,7 +1,10 @@
-"""The analytic bound: what no run may beat. Each resource alone, at its peak, with perfect overlap; the largest is the bound.
+"""The analytic bound: what no run may beat. Each resource alone, at its peak, with perfect overlap; the largest is the
+bound.
 
-A resource's time is its work over its peak rate, summed over the pipeline stages that a token passes one after the other. Memory: weights,
-experts, caches and table rows, each byte once (activations could stay on the chip). Link: the fastest schedule of every collective, and
+A resource's time is its work over its peak rate, summed over the pipeline stages that a token passes one after the
+other. Memory: weights,
+experts, caches and table rows, each byte once (activations could stay on the chip). Link: the fastest schedule of
+every collective, and
 the way from stage to stage.
 """
 
@@ -66,7 +69,8 @@ class _Work:
 
 
 def bound_of(graph: nx.DiGraph, system: System) -> BoundReport:
-    """The bound of a graph on a system; one chip unless the system says more. A model that does not fit is told in the remarks.
+    """The bound of a graph on a system; one chip unless the system says more. A model that does not fit is told in the
+    remarks.
 
     Raises StallscopeError for a split that cannot be made.
     """
@@ -140,9 +144,14 @@ def _works(plan: Plan) -> Iterator[_Work]:
     busy = sum((Fraction(n) / Fraction(str(chip.matrix.macs_per_cycle[d].value)) for d, n in macs.items()), Fraction(0))  # type: ignore[index]
     if busy:
         total = sum(macs.values())
-        yield _Work("matrix", Fraction(total), "MAC", Fraction(total) / busy * cores * int(chip.matrix.count.value) * hertz)
+        yield _Work(
+            "matrix", Fraction(total), "MAC", Fraction(total) / busy * cores * int(chip.matrix.count.value) * hertz
+        )
     units = cores * int(chip.vector.count.value) * hertz
-    for name, n, fact in (("vector", ops, chip.vector.ops_per_cycle), ("vector special", special, chip.vector.special_per_cycle)):
+    for name, n, fact in (
+        ("vector", ops, chip.vector.ops_per_cycle),
+        ("vector special", special, chip.vector.special_per_cycle),
+    ):
         if n:
             yield _Work(name, Fraction(n), "op", Fraction(str(fact.value)) * units)
 
@@ -171,7 +180,14 @@ def _link_terms(plan: Plan) -> list[Term]:
     total += (plan.pp - 1) * int(link.latency.value)
     many = sum(g.kind in ("all_reduce", "all_gather") for g in _groups(plan))
     amount = f"{many} collectives" + (f", {plan.pp - 1} hops between stages" if plan.pp > 1 else "")
-    return [Term("link", amount, f"{float(link.bandwidth.value) / 1e9:,.0f} GB/s, {int(link.latency.value) / 1e6:,.0f} ns", total)]
+    return [
+        Term(
+            "link",
+            amount,
+            f"{float(link.bandwidth.value) / 1e9:,.0f} GB/s, {int(link.latency.value) / 1e6:,.0f} ns",
+            total,
+        )
+    ]
 
 
 def group_bound(plan: Plan, group: Group) -> tuple[int, int]:
@@ -206,7 +222,12 @@ def _held(plan: Plan, kinds: tuple[str, ...]) -> int:
     """Bytes of tensors of these kinds over all chips, tied ones once."""
     total = 0
     for node, data in plan.graph.nodes(data=True):
-        if data["kind"] == "tensor" and data["tensor"] in kinds and not plan.graph.in_degree(node) and "tied_to" not in data:
+        if (
+            data["kind"] == "tensor"
+            and data["tensor"] in kinds
+            and not plan.graph.in_degree(node)
+            and "tied_to" not in data
+        ):
             total += plan.size(node)
     return total * plan.tp
 

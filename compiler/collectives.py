@@ -18,7 +18,8 @@ class Round:
 
 
 def rounds(kind: str, nbytes: int, ways: int, link: Link) -> list[Round]:
-    """The fastest known schedule on an idle link for a message of `nbytes` (the result of a gather, the sum of a reduction)."""
+    """The fastest known schedule on an idle link for a message of `nbytes` (the result of a gather, the sum of a
+    reduction)."""
     choices = [make(nbytes, ways) for make in SCHEDULES[kind][link.topology == "ring"]]
     return min(choices, key=lambda c: time_fs(c, link))
 

@@ -14,7 +14,8 @@ _DEFAULTS = {"tier": -1, "kind": -1, "start_fs": -1, "export": -1}
 
 
 class Emitter:
-    """One body in the making. Instructions are numbered as they come; that is also the order of every engine's queue."""
+    """One body in the making. Instructions are numbered as they come; that is also the order of every engine's
+    queue."""
 
     def __init__(self, machine: Machine, name: str) -> None:
         self.machine, self.name = machine, name
@@ -30,23 +31,30 @@ class Emitter:
     ) -> Ints:
         """n holds (compute, launch, barrier); returns their numbers."""
         number = self.machine.cause(cause)
-        return self._add(n, engine=engine, form=Form.HOLD, opcode=opcode, hold_fs=hold_fs, latency_fs=latency_fs, cause=number)
+        return self._add(
+            n, engine=engine, form=Form.HOLD, opcode=opcode, hold_fs=hold_fs, latency_fs=latency_fs, cause=number
+        )
 
     def load(self, engine: Any, nbytes: Any, tier: str, kind: str, address: Any = 0, step: Any = 0, n: int = 1) -> Ints:
         """n loads from a tier; returns their numbers."""
         return self.move(engine, nbytes, [(f"load:{tier}", tier, kind)] * n, address, step)
 
-    def store(self, engine: Any, nbytes: Any, tier: str, kind: str, address: Any = 0, step: Any = 0, n: int = 1) -> Ints:
+    def store(
+        self, engine: Any, nbytes: Any, tier: str, kind: str, address: Any = 0, step: Any = 0, n: int = 1
+    ) -> Ints:
         """n stores to a tier; returns their numbers."""
         return self.move(engine, nbytes, [(f"store:{tier}", tier, kind)] * n, address, step)
 
-    def move(self, engine: Any, nbytes: Any, ways: Sequence[tuple[str, str, str]], address: Any = 0, step: Any = 0) -> Ints:
+    def move(
+        self, engine: Any, nbytes: Any, ways: Sequence[tuple[str, str, str]], address: Any = 0, step: Any = 0
+    ) -> Ints:
         """One transfer per entry of `ways` (route, tier, tensor kind); returns their numbers."""
         known = {w: i for i, w in enumerate(dict.fromkeys(ways))}
         which = np.array([known[w] for w in ways]) if len(known) > 1 else np.zeros(len(ways), np.int64)
         write = np.array([w[0].startswith("store:") for w in known], np.int64)[which]
         return self._add(
-            len(ways), engine=engine, form=Form.TRANSFER, opcode=np.where(write, Opcode.STORE, Opcode.LOAD), nbytes=nbytes,
+            len(ways), engine=engine, form=Form.TRANSFER, opcode=np.where(write, Opcode.STORE, Opcode.LOAD),
+            nbytes=nbytes,
             route=np.array([self.machine.route_of[w[0]] for w in known])[which],
             tier=np.array([self.machine.tier(w[1]) for w in known])[which],
             kind=np.array([TENSOR_KINDS.index(w[2]) for w in known])[which], address=address, step=step, write=write,
@@ -78,7 +86,8 @@ class Emitter:
         self._parts.append({"n": 0, "which": np.atleast_1d(which), "slot": np.atleast_1d(slot)})
 
     def sort(self, first: int, keys: Ints) -> None:
-        """In the finished body, the instructions from `first` to the present last stand in the order of these keys (ties: as made).
+        """In the finished body, the instructions from `first` to the present last stand in the order of these keys
+        (ties: as made).
 
         Numbers stay as they were given out until then.
         """
@@ -112,4 +121,6 @@ class Emitter:
         kind = np.concatenate([np.full(len(e[0]), e[2]) for e in edges])[order]
         slot = np.concatenate([np.full(len(e[0]), e[3]) for e in edges])[order]
         ptr = np.concatenate([[0], np.cumsum(np.bincount(to, minlength=self.count))])
-        return Body(self.name, **columns, dep_ptr=ints(ptr), dep_pred=ints(pred), dep_type=ints(kind), dep_slot=ints(slot))
+        return Body(
+            self.name, **columns, dep_ptr=ints(ptr), dep_pred=ints(pred), dep_type=ints(kind), dep_slot=ints(slot)
+        )

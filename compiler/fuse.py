@@ -1,8 +1,11 @@
 """Fusion: which ops run as one kernel, or as one stop of a section.
 
-Read as a list of rules, tried in order for each op: the first that matches lets the op join an open group, else it opens
-one. The rules are what serving kernels do: projections that read the same vector are one product; what follows elementwise is the
-product's epilogue; rotary positions and the append to the cache belong to attention; a residual add belongs to the norm behind it.
+Read as a list of rules, tried in order for each op: the first that matches lets the op join an open group, else it
+opens
+one. The rules are what serving kernels do: projections that read the same vector are one product; what follows
+elementwise is the
+product's epilogue; rotary positions and the append to the cache belong to attention; a residual add belongs to the
+norm behind it.
 """
 
 from __future__ import annotations
@@ -13,7 +16,18 @@ from .plan import Group, PlanOp, Unit
 
 ELEMENTWISE = frozenset({"add", "mul", "silu", "gelu", "swiglu", "rope"})
 COLLECTIVE = frozenset({"all_reduce", "all_gather", "send"})
-_PREFIXES = ("attention", "linear", "matmul", "all_reduce", "all_gather", "send", "rmsnorm", "layernorm", "sample", "softmax")
+_PREFIXES = (
+    "attention",
+    "linear",
+    "matmul",
+    "all_reduce",
+    "all_gather",
+    "send",
+    "rmsnorm",
+    "layernorm",
+    "sample",
+    "softmax",
+)
 
 
 def fuse(ops: list[PlanOp]) -> list[Group]:
@@ -111,9 +125,9 @@ def units(groups: list[Group]) -> list[Unit]:
     """Consecutive groups of the same layer."""
     out: list[list[Group]] = []
     for g in groups:
-        if out and out[-1][0].layer == g.layer and g.layer is not None:
-            out[-1].append(g)
-        elif out and g.layer is None and out[-1][0].layer is None:
+        if (out and out[-1][0].layer == g.layer and g.layer is not None) or (
+            out and g.layer is None and out[-1][0].layer is None
+        ):
             out[-1].append(g)
         else:
             out.append([g])

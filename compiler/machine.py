@@ -1,4 +1,5 @@
-"""A chip as the engines, stations and routes of a TileProgram: bandwidths become femtoseconds per byte, latencies hops."""
+"""A chip as the engines, stations and routes of a TileProgram: bandwidths become femtoseconds per byte, latencies
+hops."""
 
 from __future__ import annotations
 
@@ -60,7 +61,8 @@ class Machine:
 
 
 def build_machine(chip: Chip, rows: Sequence[EngineRow], whole_transfers: int = 0) -> Machine:
-    """Number a chip's parts. `whole_transfers`: chunk size that keeps every transfer in one piece (static style), else 0."""
+    """Number a chip's parts. `whole_transfers`: chunk size that keeps every transfer in one piece (static style), else
+    0."""
     shared = [t for t in chip.tiers if t.scope != "core"]
     causes = [MATRIX, VECTOR, LAUNCH, LINK]
     for tier in chip.tiers:
@@ -69,8 +71,10 @@ def build_machine(chip: Chip, rows: Sequence[EngineRow], whole_transfers: int = 
     # A port of p bytes a cycle takes period / p femtoseconds per byte.
     ports = [Fraction(period) / r.port if r.port else Fraction(0) for r in rows]
     engines = Engines(
-        tuple(r.name for r in rows), tuple(r.kind for r in rows), ints([period] * len(rows)), ints([r.window for r in rows]),
-        ints([p.numerator for p in ports]), ints([p.denominator for p in ports]), ints([causes.index(r.port_cause) for r in rows]),
+        tuple(r.name for r in rows), tuple(r.kind for r in rows), ints([period] * len(rows)), ints([r.window for r in
+        rows]),
+        ints([p.numerator for p in ports]), ints([p.denominator for p in ports]), ints([causes.index(r.port_cause) for
+        r in rows]),
     )  # fmt: skip
     stations, names = _stations(chip, shared, causes)
     routes, route_of = _routes(chip, shared, names, causes, whole_transfers)
@@ -80,6 +84,11 @@ def build_machine(chip: Chip, rows: Sequence[EngineRow], whole_transfers: int = 
 def port_of(port: Port, share: int = 1) -> Fraction:
     """Bytes per cycle of an engine that has the `share`-th part of a port; 0: only the tiers limit."""
     return Fraction(0) if port.port is None else Fraction(str(port.port.value)) / share
+
+
+def link_port(chip: Chip) -> Fraction:
+    """Bytes per cycle of a chip's way out to its links; 0 without links."""
+    return Fraction(str(chip.link.bandwidth.value)) / Fraction(str(chip.clock.value)) if chip.link else Fraction(0)
 
 
 def window_of(port: Port) -> int:
@@ -106,7 +115,15 @@ def _stations(chip: Chip, shared: list[Tier], causes: list[str]) -> tuple[Statio
         for way, rate in (("", tier.bandwidth), (":write", tier.write_bandwidth)):
             if rate is not None:
                 fs = _rate(float(rate.value), tier.lanes, available)
-                rows.append((tier.name + way, tier.lanes, int(tier.interleave.value), fs, causes.index(f"bandwidth:{tier.name}")))
+                rows.append(
+                    (
+                        tier.name + way,
+                        tier.lanes,
+                        int(tier.interleave.value),
+                        fs,
+                        causes.index(f"bandwidth:{tier.name}"),
+                    )
+                )
     if chip.link is not None:
         fs = _rate(float(chip.link.bandwidth.value), chip.link.lanes)
         rows.append((chip.link.name, chip.link.lanes, int(chip.link.chunk.value), fs, causes.index(LINK)))
@@ -134,7 +151,9 @@ def _routes(
         for far, near in zip(way, [*way[1:], None], strict=True):
             added = int(far.latency.value) - (int(near.latency.value) if near else 0)
             inward.append((far.name, added, f"latency:{far.name}"))
-        outward = [(t.name + ":write" if t.write_bandwidth else t.name, a, c) for t, (_, a, c) in zip(way, inward, strict=True)]
+        outward = [
+            (t.name + ":write" if t.write_bandwidth else t.name, a, c) for t, (_, a, c) in zip(way, inward, strict=True)
+        ]
         for name, path in ((f"load:{tier.name}", inward), (f"store:{tier.name}", outward[::-1])):
             names.append(name)
             chunks.append(whole or int(tier.chunk.value))

@@ -17,7 +17,8 @@ from .verify import verify
 def compile_graph(graph: nx.DiGraph, system: System) -> TileProgram:
     """Lower a workload graph onto a system.
 
-    Raises StallscopeError for a graph or split that is wrong, DoesNotFitError (with the numbers) for a model that is too large.
+    Raises StallscopeError for a graph or split that is wrong, DoesNotFitError (with the numbers) for a model that is
+    too large.
     """
     check_graph(graph)  # schema, shapes, no cycles
     plan = split(graph, system)  # shard, fuse and place for the smallest split that fits, or the one that is given
@@ -30,8 +31,10 @@ def _info(plan: Plan, system: System) -> Info:
     chip, graph = plan.chip, plan.graph.graph
     return Info(
         chip=chip.name, chips=plan.tp * plan.pp, tp=plan.tp, pp=plan.pp, model=graph["name"], phase=graph["phase"],
-        batch=graph["batch"], context=graph["context"], dtypes=dict(graph["dtypes"]), clock_hz=chip.clock_hz, clock_fs=chip.period_fs,
-        bound=plan_bound(plan), fit=plan.fit, placement=_fullest(plan), assumptions=_assumptions(plan), notes=(*chip.notes, *chip.execution.notes, *plan.notes),
+        batch=graph["batch"], context=graph["context"], dtypes=dict(graph["dtypes"]), clock_hz=chip.clock_hz,
+        clock_fs=chip.period_fs,
+        bound=plan_bound(plan), fit=plan.fit, placement=_fullest(plan), assumptions=_assumptions(plan),
+        notes=(*chip.notes, *chip.execution.notes, *plan.notes),
     )  # fmt: skip
 
 
@@ -42,8 +45,15 @@ def _fullest(plan: Plan) -> dict[str, dict[str, int]]:
 
 def _assumptions(plan: Plan) -> tuple[Assumption, ...]:
     chip = plan.chip
-    out = [Assumption(f"{path} = {fact.text}", fact.assumed) for path, fact in chip.facts() if fact.assumed and fact.assumed != "the default"]
-    for dtype in sorted({plan.dtype(t) for t, d in plan.graph.nodes(data=True) if d["kind"] == "tensor" and d["tensor"] != "embedding"} & set(_FLOATS)):
+    out = [
+        Assumption(f"{path} = {fact.text}", fact.assumed)
+        for path, fact in chip.facts()
+        if fact.assumed and fact.assumed != "the default"
+    ]
+    for dtype in sorted(
+        {plan.dtype(t) for t, d in plan.graph.nodes(data=True) if d["kind"] == "tensor" and d["tensor"] != "embedding"}
+        & set(_FLOATS)
+    ):
         used = chip.compute_dtype(dtype)
         if used != dtype:
             out.append(Assumption(f"{dtype} is computed at the {used} rate", f"{chip.name} states no rate for {dtype}"))

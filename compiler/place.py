@@ -25,7 +25,8 @@ def place(plan: Plan, policy: str = "reuse") -> Plan:
 
 
 def stored(plan: Plan, units: tuple[Unit, ...]) -> dict[str, int]:
-    """Bytes of each tensor that outlives the token (weights, caches, tables), each once, for these units of one chip."""
+    """Bytes of each tensor that outlives the token (weights, caches, tables), each once, for these units of one
+    chip."""
     out: dict[str, int] = {}
     for unit in units:
         for group in unit.groups:
@@ -123,7 +124,8 @@ def _take(free: dict[str, int], used: dict[str, dict[str, int]], tier: str, kind
 
 
 def _addresses(plan: Plan, stage: Stage, sizes: dict[str, int]) -> None:
-    """Tensors of a unit lie one behind the other; units of equal size are equally far apart, by whole turns of the lanes."""
+    """Tensors of a unit lie one behind the other; units of equal size are equally far apart, by whole turns of the
+    lanes."""
     turn = {t.name: lcm(t.lanes * int(t.interleave.value), 256) for t in plan.chip.tiers}
     at = dict.fromkeys(turn, 0)
     for unit in stage.units:

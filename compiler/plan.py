@@ -28,7 +28,8 @@ class PlanOp:
 
 @dataclass(frozen=True)
 class Gemm:
-    """One matrix product m x n x k of a group; `count` of them, over a weight or cache of `nbytes` in all. `x`: the activation that streams past it."""
+    """One matrix product m x n x k of a group; `count` of them, over a weight or cache of `nbytes` in all. `x`: the
+    activation that streams past it."""
 
     op: PlanOp
     m: int
@@ -47,7 +48,8 @@ class Group:
     ops: tuple[PlanOp, ...]
     layer: int | None
     part: tuple[int, int] = (0, 1)
-    """(i, of): the i-th of `of` slices by output columns (rows of a table), where the whole is too large for one stage."""
+    """(i, of): the i-th of `of` slices by output columns (rows of a table), where the whole is too large for one
+    stage."""
 
     @cached_property
     def produced(self) -> frozenset[str]:

@@ -123,9 +123,7 @@ class Body:
         return len(self.engine)
 
 
-PER_INSTRUCTION = tuple(
-    f.name for f in dataclasses.fields(Body) if f.name != "name" and not f.name.startswith("dep_")
-)
+PER_INSTRUCTION = tuple(f.name for f in dataclasses.fields(Body) if f.name != "name" and not f.name.startswith("dep_"))
 
 
 @dataclass(frozen=True)

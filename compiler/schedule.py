@@ -1,4 +1,5 @@
-"""From a placed plan to a TileProgram: one block per unit (layer), emitted by the chip's style, identical ones as repeats."""
+"""From a placed plan to a TileProgram: one block per unit (layer), emitted by the chip's style, identical ones as
+repeats."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from .bound import group_bound
 from .emit import Emitter
 from .machine import LAUNCH, TENSOR_KINDS, EngineRow, Machine, build_machine
 from .plan import Group, Plan, Unit, starred
-from .program import Body, Dep, Info, OpInfo, Opcode, Segment, TileProgram
+from .program import Body, Dep, Info, Opcode, OpInfo, Segment, TileProgram
 from .styles import dataflow, kernels, static
 
 HANDOVER = 0  # slot by which a block tells the next that its results are there
@@ -20,7 +21,8 @@ HANDOVER = 0  # slot by which a block tells the next that its results are there
 
 @dataclass(frozen=True)
 class Block:
-    """One unit on one stage. `send_bytes`: what goes to the next stage behind it; `step`: how far each tensor lies from the next block's."""
+    """One unit on one stage. `send_bytes`: what goes to the next stage behind it; `step`: how far each tensor lies
+    from the next block's."""
 
     plan: Plan
     unit: Unit
@@ -117,7 +119,9 @@ def _key(block: Block) -> Hashable:
     plan = block.plan
 
     def tensors(parts: dict[str, str]) -> tuple[Hashable, ...]:
-        return tuple((r, plan.tier.get(t), tuple(plan.graph.nodes[t]["shape"]), plan.dtype(t)) for r, t in sorted(parts.items()))
+        return tuple(
+            (r, plan.tier.get(t), tuple(plan.graph.nodes[t]["shape"]), plan.dtype(t)) for r, t in sorted(parts.items())
+        )
 
     groups = tuple(
         (g.label, g.part, tuple((starred(o.name, o.layer), o.op, tensors(o.inputs), tensors(o.outputs)) for o in g.ops))
@@ -162,7 +166,8 @@ def _numbering(plan: Plan, ops: dict[str, OpInfo]) -> Callable[[Group | str], in
 
 
 def _with_all_engines(bodies: list[Body], machine: Machine) -> list[Body]:
-    """An engine that works anywhere takes part in every body: where it has nothing to do it waits for the body's first instruction.
+    """An engine that works anywhere takes part in every body: where it has nothing to do it waits for the body's first
+    instruction.
 
     So no engine runs ahead through blocks in which it has no work, and repeats can be recognised.
     """

@@ -1,7 +1,8 @@
 """Tensor parallelism: from a model's graph to the graph of one chip of `tp`, with the collectives that join them.
 
 Each activation is `full` (every chip has all of it) or `split` (each chip has a part of the last dimension). One rule per
-operator says what it takes, what it gives and how its own tensors are cut; where an input is split and the rule wants it
+operator says what it takes, what it gives and how its own tensors are cut; where an input is split and the rule wants
+it
 full, an all-gather is put in between. So a user's graph needs no marks: what has no rule runs on every chip alike.
 """
 
@@ -32,7 +33,8 @@ class _Cut:
 
 
 def shard(graph: nx.DiGraph, tp: int) -> nx.DiGraph:
-    """One chip's share of a graph under tensor parallelism of `tp` ways. Raises StallscopeError if heads cannot be shared out."""
+    """One chip's share of a graph under tensor parallelism of `tp` ways. Raises StallscopeError if heads cannot be
+    shared out."""
     if tp == 1:
         return graph
     cut = _Cut(graph, tp)
@@ -104,7 +106,8 @@ def _narrow(shape: Shape, ways: int) -> Shape:
 
 
 def _collective(cut: _Cut, kind: str, source: str, like: str, name: str) -> str:
-    """Insert an all-reduce or all-gather of `source`; returns its output, a tensor shaped as `like` in the whole model."""
+    """Insert an all-reduce or all-gather of `source`; returns its output, a tensor shaped as `like` in the whole
+    model."""
     maker = next(iter(cut.local.predecessors(source)), None)
     layer = cut.local.nodes[maker].get("layer") if maker else None
     where = {} if layer is None else {"layer": layer}

@@ -51,7 +51,9 @@ def _tp_choices(system: System) -> list[int]:
     node = int(system.chip.node.chips.value) if system.chip.link else 1
     if system.chips:
         node = min(node, system.chips)
-        most = max(n for n in range(1, node + 1) if system.chips % n == 0) if not system.pp else system.chips // system.pp
+        most = (
+            max(n for n in range(1, node + 1) if system.chips % n == 0) if not system.pp else system.chips // system.pp
+        )
         return [max(most, 1)]
     return [n for n in (1, 2, 4, 8, 16, 32, 64, 128, 256) if n < node] + [node]
 
@@ -114,13 +116,16 @@ def _even(all_units: list[Unit], pp: int, plan: Plan) -> tuple[Stage, ...]:
     """Layers in equal numbers; what comes before the first goes with it, what comes after the last too."""
     layers = [i for i, u in enumerate(all_units) if u.layer is not None]
     if pp > max(len(layers), 1):
-        raise StallscopeError(f"pp {pp}: {plan.graph.graph['name']} has {len(layers)} layers; expected at most one stage per layer; lower --pp")
+        raise StallscopeError(
+            f"pp {pp}: {plan.graph.graph['name']} has {len(layers)} layers; expected at most one stage per layer; lower --pp"
+        )
     cuts = [0, *(layers[len(layers) * s // pp] for s in range(1, pp)), len(all_units)]
     return tuple(Stage(s, tuple(all_units[cuts[s] : cuts[s + 1]])) for s in range(pp))
 
 
 def _pack(plan: Plan, all_units: list[Unit], pp: int | None) -> Plan:
-    """Fill each stage's memory in turn: whole layers, then groups of a layer that is too large, then slices of a group."""
+    """Fill each stage's memory in turn: whole layers, then groups of a layer that is too large, then slices of a
+    group."""
     room = sum(int(t.capacity.value) for t in plan.chip.tiers_for("weight") if t.scope != "core")
     pieces: list[Unit] = []
     for unit in all_units:
@@ -131,7 +136,9 @@ def _pack(plan: Plan, all_units: list[Unit], pp: int | None) -> Plan:
             stages.append([])
         stages[-1].append(piece)
     if len(stages) > MOST_STAGES:
-        raise DoesNotFitError(f"{plan.graph.graph['name']} would need {len(stages)} stages of {plan.tp} {plan.chip.name}")
+        raise DoesNotFitError(
+            f"{plan.graph.graph['name']} would need {len(stages)} stages of {plan.tp} {plan.chip.name}"
+        )
     plan.stages = tuple(Stage(i, tuple(s)) for i, s in enumerate(stages))
     return _explain(place(plan))
 

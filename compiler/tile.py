@@ -86,7 +86,8 @@ def gemm_tiles(chip: Chip, n: int, k: int, bits: int, m: int) -> GemmTiles:
 
 
 def stage_bytes(chip: Chip) -> int:
-    """Size of one tile buffer: the cores' memory shared out over the stages, with one share left for operands and results."""
+    """Size of one tile buffer: the cores' memory shared out over the stages, with one share left for operands and
+    results."""
     memory = int(chip.tiers[0].capacity.value)
     stages = chip.execution.stages or 2
     return 1 << max((memory // (stages + 1)).bit_length() - 1, 8)

@@ -71,7 +71,8 @@ def _times(program: TileProgram) -> Iterator[str]:
 
 
 def _edges(program: TileProgram) -> Iterator[str]:
-    """Edges go back in the body, so queues and edges can never wait for each other in a circle; slots are exported once."""
+    """Edges go back in the body, so queues and edges can never wait for each other in a circle; slots are exported
+    once."""
     for b, body in _each(program):
         owner = np.repeat(np.arange(len(body)), np.diff(body.dep_ptr))
         bad = (body.dep_slot == 0) & ((body.dep_pred >= owner) | (body.dep_pred < 0))
@@ -89,14 +90,19 @@ def _windows(program: TileProgram) -> Iterator[str]:
     for b, body in _each(program):
         moves = body.form == Form.TRANSFER
         window = program.engines.window_bytes[body.engine]
-        chunk = np.minimum(program.routes.chunk_bytes[np.where(moves, body.route, 0)], body.nbytes) if moves.any() else body.nbytes
+        chunk = (
+            np.minimum(program.routes.chunk_bytes[np.where(moves, body.route, 0)], body.nbytes)
+            if moves.any()
+            else body.nbytes
+        )
         bad = moves & (window > 0) & (chunk > window)
         if bad.any():
             yield f"{instruction_text(program, b, _first(bad))}: a chunk is larger than the engine's window"
 
 
 def _static(program: TileProgram) -> Iterator[str]:
-    """In a static block every instruction states its start, on its engine's edge; no two hold one engine at once; all is over within the block's length."""
+    """In a static block every instruction states its start, on its engine's edge; no two hold one engine at once; all
+    is over within the block's length."""
     for segment in program.segments:
         if not segment.static:
             continue

@@ -40,7 +40,9 @@ def blame(program: TileProgram, prog: k.Prog, s: k.State, jumps: list[Jump], tim
         for e in np.flatnonzero(jump.low == jump.high):
             others = last[kinds == kinds[e]].max() > jump.time_fs
             stalls[e, causes + EXTRA.index("imbalance" if others else "idle")] += jump.times * jump.length_fs
-    assert np.all(busy + stalls.sum(axis=1) == time_fs), "an engine's busy and stalled time does not sum to the makespan"
+    assert np.all(busy + stalls.sum(axis=1) == time_fs), (
+        "an engine's busy and stalled time does not sum to the makespan"
+    )
 
     parts = np.zeros((2 * len(jumps) + 1, max(len(program.ops), 1), causes), np.int64)
     nodes = np.full(len(parts), -1, np.int64)

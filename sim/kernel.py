@@ -1,6 +1,7 @@
 """The machine of docs/model.md in Numba: the only place that computes time.
 
-Three entry points, all on int64 arrays that sim/run.py builds: `advance` runs the machine until it ends, meets a mark or needs
+Three entry points, all on int64 arrays that sim/run.py builds: `advance` runs the machine until it ends, meets a mark
+or needs
 a larger array; `account` charges every engine's time to causes; `walk` follows the critical path. Nothing is
 allocated, raised or printed here: `advance` returns a status and can be called again after run.py has dealt with it.
 
@@ -14,13 +15,15 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-# No reference counts (_nrt): nothing here allocates, and counting them costs two thirds of the time. C rules for division by zero: rates are checked before.
+# No reference counts (_nrt): nothing here allocates, and counting them costs two thirds of the time. C rules for
+# division by zero: rates are checked before.
 _compiled = njit(cache=True, error_model="numpy", _nrt=False)
 
 # Status of `advance`.
 DONE, MARK, GROW, DEADLOCK, BUDGET, CONFLICT = 0, 1, 2, 3, 4, 5
 
-# Why a static instruction is in CONFLICT, in G_ERROR_B: the row that it waits for (>= 0), or one of these (LANE_BUSY - hop).
+# Why a static instruction is in CONFLICT, in G_ERROR_B: the row that it waits for (>= 0), or one of these (LANE_BUSY -
+# hop).
 ENGINE_HELD, OFF_EDGE, LANE_BUSY = -1, -2, -3
 
 # Engine rows.
@@ -50,7 +53,9 @@ class Prog(NamedTuple):
     """The program, read only: bodies laid end to end, edges and successors in CSR form."""
 
     engines: np.ndarray  # rows: period, window, port_num, port_den, port_cause, last segment with an instruction
-    hops: np.ndarray  # rows: first lane, lanes, interleave, num, den, cause of the station; latency behind it, its cause
+    hops: (
+        np.ndarray
+    )  # rows: first lane, lanes, interleave, num, den, cause of the station; latency behind it, its cause
     routes: np.ndarray  # rows: chunk bytes, first hop, hops
     instr: np.ndarray  # rows: the columns N_* below
     body_ptr: np.ndarray
@@ -67,9 +72,21 @@ class Prog(NamedTuple):
     sizes: np.ndarray  # engines, causes, slots, groups, most chunks of a transfer
 
 
-N_ENGINE, N_FORM, N_GROUP, N_HOLD, N_LATENCY, N_CAUSE, N_BYTES, N_ROUTE, N_ADDRESS, N_STEP, N_COUNT, N_START, N_EXPORT = (
-    range(13)
-)
+(
+    N_ENGINE,
+    N_FORM,
+    N_GROUP,
+    N_HOLD,
+    N_LATENCY,
+    N_CAUSE,
+    N_BYTES,
+    N_ROUTE,
+    N_ADDRESS,
+    N_STEP,
+    N_COUNT,
+    N_START,
+    N_EXPORT,
+) = range(13)
 N_OP = 13
 
 
@@ -240,7 +257,8 @@ def _open_block(p, s):
 
 @_compiled
 def _start_next(p, s, e):
-    """Schedule the instruction at the head of an idle engine's queue, if all it waits for is known. Returns a status."""
+    """Schedule the instruction at the head of an idle engine's queue, if all it waits for is known. Returns a
+    status."""
     eng, inst = s.eng, s.inst
     engines = p.sizes[0]
     while True:
@@ -312,7 +330,8 @@ def _start_next(p, s, e):
 
 @_compiled
 def _claim(g, hops, lane, chunk, heap, cut, c, key, now):
-    """Chunk c claims the station of its hop at `now`; `key` is that of its next event. False: a static chunk found its lane busy."""
+    """Chunk c claims the station of its hop at `now`; `key` is that of its next event. False: a static chunk found its
+    lane busy."""
     hop = chunk[c, C_HOP]
     lanes = hops[hop, 1]
     which = hops[hop, 0]
@@ -401,7 +420,8 @@ def _arrived(p, s, c, e, now):
 
 @_compiled
 def advance(p, s, budget, marks):
-    """Run until the program ends (DONE), a block of a repeating segment begins (MARK, if `marks`), an array must GROW, or nothing more can happen."""
+    """Run until the program ends (DONE), a block of a repeating segment begins (MARK, if `marks`), an array must GROW,
+    or nothing more can happen."""
     g, eng, lane, chunk, free, heap, inst, cut = s.g, s.eng, s.lane, s.chunk, s.free, s.heap, s.inst, s.cut
     hops, ports = p.hops, p.engines
     most, engines = p.sizes[4], p.sizes[0]
@@ -481,8 +501,9 @@ def _share(rows, i, at, causes, amount, weight, out, e):
 
 @_compiled
 def _charge_gap(p, s, e, row, since, before, weight, out):
-    """Charge the engine's gap from `since` to the `ready` of an instruction; `before`: the engine's instruction that ended it."""
-    causes, groups = p.sizes[1], p.sizes[3]
+    """Charge the engine's gap from `since` to the `ready` of an instruction; `before`: the engine's instruction that
+    ended it."""
+    causes = p.sizes[1]
     at = s.inst[row, I_READY]
     while at > since:
         pred = s.inst[row, I_BIND]
@@ -573,7 +594,8 @@ def account(p, s, low, high, times, kinds, last, busy, out):
 def walk(p, s, low, high, out, nodes):
     """Follow the critical path back: out[part, op, cause], parts counted from the end of the run.
 
-    The last jump's skipped period is part 1 (rows low[j, e] to high[j, e] of engine e), the one before it part 3, and so on.
+    The last jump's skipped period is part 1 (rows low[j, e] to high[j, e] of engine e), the one before it part 3, and
+    so on.
     `nodes` [part] receives the first instruction on the path of each part (-1: none).
     """
     causes = p.sizes[1]

@@ -43,7 +43,9 @@ def lay_out(program: TileProgram) -> k.Prog:
         last[program.bodies[segment.body].engine] = i
     first_lane = np.concatenate([[0], np.cumsum(s.lanes)[:-1]]) if len(s.name) else np.zeros(0)
     first_lane = ints(first_lane)
-    chunks = -(-instr[:, k.N_BYTES] // np.maximum(r.chunk_bytes[instr[:, k.N_ROUTE]], 1)) if len(r.name) else np.zeros(1)
+    chunks = (
+        -(-instr[:, k.N_BYTES] // np.maximum(r.chunk_bytes[instr[:, k.N_ROUTE]], 1)) if len(r.name) else np.zeros(1)
+    )
     prog = k.Prog(
         engines=ints(np.stack([e.period_fs, e.window_bytes, e.port_num, e.port_den, e.port_cause, last], axis=1)),
         hops=ints(np.stack(
@@ -76,7 +78,11 @@ def _edges(bodies: tuple[Body, ...], body_ptr: Ints) -> tuple[Ints, Ints, Ints]:
     per = np.concatenate([np.diff(b.dep_ptr) for b in bodies]) if bodies else np.zeros(0, int)
     deps = [np.stack([b.dep_pred, b.dep_type, b.dep_slot], axis=1) for b in bodies]
     owner = np.repeat(np.arange(body_ptr[-1]), per)
-    return ints(np.concatenate([[0], np.cumsum(per)])), ints(np.concatenate(deps) if deps else np.zeros((0, 3))), ints(owner)
+    return (
+        ints(np.concatenate([[0], np.cumsum(per)])),
+        ints(np.concatenate(deps) if deps else np.zeros((0, 3))),
+        ints(owner),
+    )
 
 
 def _grouped(key: Ints, rows: Ints, groups: int) -> tuple[Ints, Ints]:
@@ -89,7 +95,9 @@ def _check_sums(program: TileProgram, prog: k.Prog) -> None:
     """An upper bound of all time is under 2^62, and keys fit their fields."""
     hops = int(np.diff(program.routes.ptr).max(initial=0))
     if hops >= 15 or len(program.engines.name) >= 2**18:
-        raise ProgramError(f"program for {program.info.chip}: at most 14 hops a route and 262,143 engines, found {hops} and {len(program.engines.name)}")
+        raise ProgramError(
+            f"program for {program.info.chip}: at most 14 hops a route and 262,143 engines, found {hops} and {len(program.engines.name)}"
+        )
     total = 0
     for segment in program.segments:
         total += segment.repeat * (_longest(program, program.bodies[segment.body]) + segment.length_fs)
@@ -113,6 +121,8 @@ def _longest(program: TileProgram, b: Body) -> int:
         for h in range(int(r.ptr[route]), int(r.ptr[route + 1])):
             at = int(r.station[h])
             total += size * int(s.num[at]) // int(s.den[at]) + chunks * (1 + int(r.latency_fs[h]))
-        slowest = max((int(e.port_num[x]) / int(e.port_den[x]) for x in np.unique(b.engine[mine]) if e.port_num[x]), default=0)
+        slowest = max(
+            (int(e.port_num[x]) / int(e.port_den[x]) for x in np.unique(b.engine[mine]) if e.port_num[x]), default=0
+        )
         total += int(size * slowest) + chunks
     return total

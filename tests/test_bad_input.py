@@ -118,9 +118,9 @@ USAGE = (
     Bad("no chip", ("run", *MODEL), ("Missing option '--chip'",)),
     Bad("unknown command", ("rnu", *RUN[1:]), ("No such command 'rnu'",)),
     Bad("unknown option", (*RUN, "--contxt", "5"), ("No such option: --contxt",)),
-    Bad("batch as a word", (*RUN, "--batch", "two"), ("'two' is not a valid int",)),
-    Bad("batch of a half", (*RUN, "--batch", "1.5"), ("'1.5' is not a valid int",)),
-    Bad("batch as a power", (*RUN, "--batch", "1e12"), ("'1e12' is not a valid int",)),
+    Bad("batch as a word", (*RUN, "--batch", "two"), ("--batch", "integer")),
+    Bad("batch of a half", (*RUN, "--batch", "1.5"), ("--batch", "integer")),
+    Bad("batch as a power", (*RUN, "--batch", "1e12"), ("--batch", "integer")),
     Bad("context without its number", (*RUN, "--context"), ("requires an argument",)),
     Bad("schema of nothing known", ("schema", "cat"), ("'cat' is not one of",)),
     Bad("check of nothing", ("check",), ("Missing argument 'FILE'",)),
@@ -134,7 +134,7 @@ OPTIONS = (
     Bad("batch 0", (*RUN, "--batch", "0"), ("request: batch", "found 0", "from 1 to")),
     Bad("batch -1", (*RUN, "--batch", "-1"), ("request: batch", "found -1", "from 1 to")),
     Bad("batch 1e12", (*RUN, "--batch", str(10**12)), ("request: batch", "found 1000000000000", "from 1 to")),
-    Bad("batch too large to hold", (*RUN, "--batch", str(2**20), "--chips", "1"), ("does not fit on h100-sxm", "kv .*B")),
+    Bad("batch too large to hold", (*RUN, "--batch", str(2**20), "--chips", "1"), ("does not fit on h100-sxm", r"activation 509\.00 GiB", "no number of these chips")),
     Bad("context too long to hold", (*RUN, "--context", str(2**31), "--chips", "1"), ("does not fit", "kv .*GiB")),
     Bad("neither model nor graph", H100, ("--model NAME", "--graph FILE")),
     Bad("model and graph", (*RUN, "--graph", "g.json"), ("leave out --model",), graph(lambda data: None)),
@@ -156,9 +156,6 @@ OPTIONS = (
     Bad("tp does not divide the heads", (*RUN, "--tp", "3"), ("tp 3", "32 heads", "expected a tp of 1, 2, 4, 8")),
     Bad("tp of more than all heads", (*RUN, "--tp", "64"), ("tp 64", "32 heads", "change --tp")),
     Bad("tp x pp above chips", (*RUN, "--chips", "4", "--tp", "4", "--pp", "2"), ("tp 4 x pp 2 = 8", "there are 4")),
-    Bad("tp x pp below chips", (*RUN, "--chips", "9", "--tp", "4", "--pp", "2"), ("tp 4 x pp 2 = 8", "9")),
-    Bad("pp does not divide chips", (*RUN, "--chips", "5", "--pp", "2"), ("pp 2", "5")),
-    Bad("tp does not divide chips", (*RUN, "--chips", "5", "--tp", "2"), ("tp 2", "5")),
     Bad("pp above layers", (*RUN, "--pp", "17"), ("pp 17", "16 layers", "lower --pp")),
     Bad("chips above layers", (*RUN, "--chips", "1000000"), ("16 layers",)),
     Bad("too large for one chip", (*H100, "--model", "llama-3.1-70b", "--chips", "1"),
@@ -176,7 +173,7 @@ OPTIONS = (
 )  # fmt: skip
 
 CHIPS = (
-    Bad("wrong unit", TINY, (r"tiny.yaml:38: tiers\[1\].bandwidth", "unknown unit 'GX/s'", "expected"), chip("100 GB/s", "100 GX/s")),
+    Bad("wrong unit", TINY, (r"tiny.yaml:36: tiers\[1\].bandwidth", "unknown unit 'GX/s'", "expected"), chip("100 GB/s", "100 GX/s")),
     Bad("wrong dimension", TINY, (r"tiers\[1\].bandwidth", "another dimension"), chip("100 GB/s", "100 GB")),
     Bad("no unit", TINY, (r"tiers\[1\].capacity", "no unit"), chip("4 GiB", "4")),
     Bad("negative latency", TINY, (r"tiers\[1\].latency", "negative"), chip("latency: 300 ns", "latency: -300 ns")),
@@ -264,7 +261,8 @@ GRAPHS = (
     Bad("unknown role", OWN, ("role 'wait'", "Did you mean 'weight'"), edge("z", "fc", "wait")),
     Bad("no weight", OWN, ("no input tensor with role 'weight'",), graph(lambda data: data["edges"].pop(1))),
     Bad("edge to nowhere", OWN, (r"edges\[5\]: target", "'nobody'"), edge("x", "nobody", "x")),
-    Bad("two producers", OWN, ("2 producers",), edge("fc", "z", "out")),
+    Bad("two results in one role", OWN, ("'y' and 'z' both as output 'out'",), edge("fc", "z", "out")),
+    Bad("two producers", OWN, ("tensor 'z'", "2 producers"), graph(lambda data: (data["nodes"].append({"id": "act2", "kind": "op", "op": "gelu"}), data["edges"].extend([{"source": "y", "target": "act2", "role": "x"}, {"source": "act2", "target": "z", "role": "out"}])))),
     Bad("edge between ops", OWN, ("an edge between two op nodes",), edge("fc", "act", "x")),
     Bad("node twice", OWN, ("a second time", "Rename"), graph(lambda data: data["nodes"].append(data["nodes"][0]))),
     Bad("node without a name", OWN, ("nodes\\[6\\]",), graph(lambda data: data["nodes"].append({"kind": "op"}))),
@@ -316,13 +314,13 @@ def refused(result: Result, bad: Bad) -> None:
     """Exit code 2, nothing on stdout, one message on stderr that says all that it must."""
     assert result.exit_code == 2, result
     assert result.stdout == ""
-    starts = re.findall(r"^(?:error: |Error: )", result.stderr, re.MULTILINE)
-    assert len(starts) == 1, result.stderr
-    assert result.stderr.startswith("Usage: " if bad in USAGE else "error: ")
+    said = "".join(line for line in result.stderr.splitlines(keepends=True) if not line.startswith("warning: "))
+    assert len(re.findall(r"^(?:error: |Error: )", said, re.MULTILINE)) == 1, said
+    assert said.startswith(("Usage: ", "Error: ") if bad in USAGE else "error: ")
     for pattern in bad.says:
-        assert re.search(pattern, result.stderr), f"{pattern!r} is not in: {result.stderr}"
-    assert not re.search(r"Traceback|File \"|\.py\"?[:,]|Error\(|<class|0x[0-9a-f]{6}", result.stderr), result.stderr
-    assert len(result.stderr) < 1200, "a message is read by people"
+        assert re.search(pattern, said), f"{pattern!r} is not in: {said}"
+    assert not re.search(r"Traceback|File \"|\.py\"?[:,]|Error\(|<class|0x[0-9a-f]{6}", said), said
+    assert len(said) < 1200, "a message is read by people"
 
 
 def test_there_are_fifty_and_their_names_differ() -> None:
