@@ -67,6 +67,12 @@ class _Work:
         """Rounded down: a bound must not be above any run."""
         return int(self.amount * FS_PER_S / self.rate)
 
+    @property
+    def term(self) -> Term:
+        """For the report."""
+        amount, rate = float(self.amount) / 1e9, float(self.rate) / 1e12
+        return Term(self.name, f"{amount:,.3f} G{self.unit}", f"{rate:,.3f} T{self.unit}/s", self.time_fs)
+
 
 def bound_of(graph: nx.DiGraph, system: System) -> BoundReport:
     """The bound of a graph on a system; one chip unless the system says more. A model that does not fit is told in the
@@ -88,7 +94,7 @@ def bound_of(graph: nx.DiGraph, system: System) -> BoundReport:
     remarks += _rules_of_thumb(plan, works)
     chips = plan.tp * plan.pp
     return BoundReport(
-        tuple(Term(w.name, f"{float(w.amount) / 1e9:,.3f} G{w.unit}", f"{float(w.rate) / 1e12:,.3f} T{w.unit}/s", w.time_fs) for w in works)
+        tuple(w.term for w in works)
         + tuple(_link_terms(plan)),
         bound.time_fs, bound.limiter, _held(plan, ("weight", "expert", "embedding")), _held(plan, ("kv",)), chips,
         {t.name: int(t.capacity.value) for t in plan.chip.tiers if t.scope != "core"}, tuple(remarks),
@@ -238,7 +244,8 @@ def _cannot_hold(error: DoesNotFitError, graph: nx.DiGraph, system: System) -> s
     if m is None:
         return str(error)
     chip: Chip = system.chip
-    text = f"{chip.name} cannot hold this: {size_text(m.needed)} are needed in {m.tier} of each chip, which has {size_text(m.capacity)}"
+    text = f"{chip.name} cannot hold this: {size_text(m.needed)} are needed in {m.tier} of each chip, "
+    text += f"which has {size_text(m.capacity)}"
     try:
         fits = split(graph, System(chip, None, None, None, system.topology, system.name))
     except DoesNotFitError:
@@ -259,5 +266,6 @@ def _rules_of_thumb(plan: Plan, works: list[_Work]) -> list[str]:
     per = "" if chips == 1 else f" / {chips} chips"
     return [
         f"rule of thumb, from the name: {named[1]} billion parameters in {dtype} = {size / 1e9:,.0f} GB{per} / "
-        f"{float(memory.rate) / 1e12:.2f} TB/s = {seconds * 1e3:.1f} ms; the bound counts the tensors that a token reads"
+        f"{float(memory.rate) / 1e12:.2f} TB/s = {seconds * 1e3:.1f} ms; "
+        "the bound counts the tensors that a token reads"
     ]

@@ -19,13 +19,17 @@ LAUNCH, LINK, MATRIX, VECTOR = "launch", "link", "matrix", "vector"
 
 @dataclass(frozen=True)
 class EngineRow:
-    """One engine before it is numbered. `port` in bytes per cycle of the core clock, `window` in bytes."""
+    """One engine before it is numbered. `port` in bytes per cycle of the core clock, `window` in bytes.
+
+    `clocked`: it starts on edges of the core clock, else at any femtosecond.
+    """
 
     name: str
     kind: str
     window: int = 0
     port: Fraction = Fraction(0)
     port_cause: str = LAUNCH
+    clocked: bool = True
 
 
 @dataclass
@@ -71,7 +75,7 @@ def build_machine(chip: Chip, rows: Sequence[EngineRow], whole_transfers: int = 
     # A port of p bytes a cycle takes period / p femtoseconds per byte.
     ports = [Fraction(period) / r.port if r.port else Fraction(0) for r in rows]
     engines = Engines(
-        tuple(r.name for r in rows), tuple(r.kind for r in rows), ints([period] * len(rows)), ints([r.window for r in
+        tuple(r.name for r in rows), tuple(r.kind for r in rows), ints([period if r.clocked else 1 for r in rows]), ints([r.window for r in
         rows]),
         ints([p.numerator for p in ports]), ints([p.denominator for p in ports]), ints([causes.index(r.port_cause) for
         r in rows]),

@@ -153,7 +153,9 @@ def _misfit(plan: Plan, stage: Stage, kind: str, terms: dict[str, int], free: di
     names = " + ".join(t.name for t in tiers)
     parts = ", ".join(f"{k} {size_text(n)}" for k, n in held.items())
     return DoesNotFitError(
-        f"{plan.graph.graph['name']} does not fit on {plan.chip.name} with tp {plan.tp}, pp {plan.pp}: each chip of stage {stage.index} "
-        f"needs {size_text(needed)} in {names} and has {size_text(capacity)} ({size_text(max(needed - capacity, 0))} too much): {parts}",
+        f"{plan.graph.graph['name']} does not fit on {plan.chip.name} with tp {plan.tp}, pp {plan.pp}: "
+        f"each chip of stage {stage.index} "
+        f"needs {size_text(needed)} in {names} and has {size_text(capacity)} "
+        f"({size_text(max(needed - capacity, 0))} too much): {parts}",
         Misfit(names, capacity, needed, held),
     )

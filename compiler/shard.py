@@ -1,7 +1,8 @@
 """Tensor parallelism: from a model's graph to the graph of one chip of `tp`, with the collectives that join them.
 
-Each activation is `full` (every chip has all of it) or `split` (each chip has a part of the last dimension). One rule per
-operator says what it takes, what it gives and how its own tensors are cut; where an input is split and the rule wants
+Each activation is `full` (every chip has all of it) or `split` (each chip has a part of the last dimension). One rule
+per operator says what it takes, what it gives and how its own tensors are cut; where an input is split and the rule
+wants
 it
 full, an all-gather is put in between. So a user's graph needs no marks: what has no rule runs on every chip alike.
 """
@@ -70,7 +71,7 @@ def _share_heads(cut: _Cut, op: str) -> None:
 
 
 def _input(graph: nx.DiGraph, op: str, role: str) -> str:
-    return next(t for t, _, r in graph.in_edges(op, data="role") if r == role)
+    return next(str(t) for t, _, r in graph.in_edges(op, data="role") if r == role)
 
 
 def _parts(cut: _Cut, op: str) -> tuple[dict[str, str], dict[str, str]]:
@@ -196,8 +197,8 @@ def _heads(cut: _Cut, op: str) -> None:
     data = cut.graph.nodes[op]
     for role in ("k_cache", "v_cache"):
         if role in ins:
-            b, kv, t, d = _shape(cut, ins[role])
-            _tensor(cut, ins[role], (b, max(kv // cut.tp, 1), t, d))
+            batch, kv, tokens, width = _shape(cut, ins[role])
+            _tensor(cut, ins[role], (batch, max(kv // cut.tp, 1), tokens, width))
     for role, t in outs.items():
         shape = _shape(cut, t)
         if role == "out":

@@ -106,7 +106,8 @@ def _fewest_stages(graph: nx.DiGraph, system: System, tp: int) -> Plan:
 def _check_stages(plan: Plan, system: System, pp: int) -> Plan:
     if plan.pp > pp:
         raise DoesNotFitError(
-            f"{plan.graph.graph['name']} does not fit on {pp} stages of {plan.tp} {system.chip.name}: it needs {plan.pp}; "
+            f"{plan.graph.graph['name']} does not fit on {pp} stages of {plan.tp} {system.chip.name}: "
+            f"it needs {plan.pp}; "
             f"raise --pp to {plan.pp}, or leave it out"
         )
     return plan
@@ -117,7 +118,8 @@ def _even(all_units: list[Unit], pp: int, plan: Plan) -> tuple[Stage, ...]:
     layers = [i for i, u in enumerate(all_units) if u.layer is not None]
     if pp > max(len(layers), 1):
         raise StallscopeError(
-            f"pp {pp}: {plan.graph.graph['name']} has {len(layers)} layers; expected at most one stage per layer; lower --pp"
+            f"pp {pp}: {plan.graph.graph['name']} has {len(layers)} layers; "
+            "expected at most one stage per layer; lower --pp"
         )
     cuts = [0, *(layers[len(layers) * s // pp] for s in range(1, pp)), len(all_units)]
     return tuple(Stage(s, tuple(all_units[cuts[s] : cuts[s + 1]])) for s in range(pp))
@@ -163,7 +165,8 @@ def _slices(plan: Plan, group: Group, room: int) -> list[Group]:
         return [group]
     if group.kind not in ("linear", "embedding") or spare <= 0:
         raise DoesNotFitError(
-            f"{plan.graph.graph['name']} does not fit on {plan.chip.name} with tp {plan.tp}: {group.name} alone needs {size_text(size)} of "
+            f"{plan.graph.graph['name']} does not fit on {plan.chip.name} with tp {plan.tp}: "
+            f"{group.name} alone needs {size_text(size)} of "
             f"{size_text(room)} on each chip, and cannot be cut; raise --tp, or lower --batch or --context"
         )
     return group.slices(-(-size // spare) if spare >= size // 64 else 64)
@@ -179,8 +182,10 @@ def _explain(plan: Plan) -> Plan:
     capacity = sum(int(t.capacity.value) for t in tiers)
     least = -(-whole // capacity)
     lines = [
-        f"{size_text(whole)} in all (weights, KV, tables, activations) / ({room}) = at least {least} chip{'s' * (least != 1)}",
-        f"tp {plan.tp} x pp {plan.pp} = {plan.tp * plan.pp} chips; the fullest holds {size_text(max(held))} ({max(held) / capacity:.0%})",
+        f"{size_text(whole)} in all (weights, KV, tables, activations) / ({room}) = "
+        f"at least {least} chip{'s' * (least != 1)}",
+        f"tp {plan.tp} x pp {plan.pp} = {plan.tp * plan.pp} chips; "
+        f"the fullest holds {size_text(max(held))} ({max(held) / capacity:.0%})",
     ]
     plan.fit = tuple(lines)
     return plan

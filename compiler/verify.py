@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..errors import StallscopeError
 from .program import Body, Form, TileProgram, instruction_text
@@ -25,14 +26,15 @@ def _each(program: TileProgram) -> Iterator[tuple[int, Body]]:
     return enumerate(program.bodies)
 
 
-def _first(bad: np.ndarray) -> int:  # type: ignore[type-arg]
+def _first(bad: NDArray[np.bool_]) -> int:
     return int(np.flatnonzero(bad)[0])
 
 
 def _numbers(program: TileProgram) -> Iterator[str]:
     """Every number names something that exists."""
     limits = {
-        "engine": len(program.engines.name), "op": len(program.ops), "cause": len(program.causes), "form": len(Form), "route": max(len(program.routes.name), 1),
+        "engine": len(program.engines.name), "op": len(program.ops), "cause": len(program.causes), "form": len(Form),
+        "route": max(len(program.routes.name), 1),
         "tier": len(program.tiers), "kind": len(program.kinds),
     }  # fmt: skip
     for b, body in _each(program):
@@ -77,7 +79,10 @@ def _edges(program: TileProgram) -> Iterator[str]:
         owner = np.repeat(np.arange(len(body)), np.diff(body.dep_ptr))
         bad = (body.dep_slot == 0) & ((body.dep_pred >= owner) | (body.dep_pred < 0))
         if bad.any():
-            yield f"{instruction_text(program, b, int(owner[_first(bad)]))}: waits for an instruction that does not come before it"
+            yield (
+                f"{instruction_text(program, b, int(owner[_first(bad)]))}: "
+                "waits for an instruction that does not come before it"
+            )
         if np.any((body.dep_slot == 1) & (body.dep_pred < 0)) or np.any((body.dep_type < 0) | (body.dep_type > 2)):
             yield f"body {body.name}: an edge's slot or type is out of range"
         out = body.export[body.export >= 0]
@@ -116,7 +121,8 @@ def _static(program: TileProgram) -> Iterator[str]:
         yield from _overlaps(program, segment.body)
         end = body.start_fs + body.hold_fs
         if np.any(end > segment.length_fs):
-            yield f"{instruction_text(program, segment.body, _first(end > segment.length_fs))}: ends behind its block's {segment.length_fs} fs"
+            late = instruction_text(program, segment.body, _first(end > segment.length_fs))
+            yield f"{late}: ends behind its block's {segment.length_fs} fs"
 
 
 def _overlaps(program: TileProgram, number: int) -> Iterator[str]:

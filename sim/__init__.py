@@ -1,5 +1,6 @@
 """The simulator: runs a TileProgram and accounts for every femtosecond. It knows no chip and no model."""
 
-from .run import Detail, EngineAccount, MachineError, OpAccount, Run, simulate, simulate_detailed
+from .failure import MachineError
+from .run import Detail, EngineAccount, OpAccount, Run, simulate, simulate_detailed
 
 __all__ = ["Detail", "EngineAccount", "MachineError", "OpAccount", "Run", "simulate", "simulate_detailed"]

@@ -73,7 +73,8 @@ def _number(prog: k.Prog, s: k.State, row: int) -> int:
 def _name(program: TileProgram, s: k.State, row: int) -> str:
     b = int(s.inst[row, k.I_BLOCK])
     body = int(s.block[b, k.B_BODY])
-    return f"'{instruction_text(program, body, row - int(s.block[b, k.B_BASE]))}' of block {b} ({program.bodies[body].name})"
+    text = instruction_text(program, body, row - int(s.block[b, k.B_BASE]))
+    return f"'{text}' of block {b} ({program.bodies[body].name})"
 
 
 def _holder(program: TileProgram, prog: k.Prog, s: k.State, row: int) -> str:

@@ -17,7 +17,7 @@ from numba import njit
 
 # No reference counts (_nrt): nothing here allocates, and counting them costs two thirds of the time. C rules for
 # division by zero: rates are checked before.
-_compiled = njit(cache=True, error_model="numpy", _nrt=False)
+_compiled = njit(cache=True, error_model="numpy", _nrt=False)  # type: ignore[call-overload,unused-ignore]
 
 # Status of `advance`.
 DONE, MARK, GROW, DEADLOCK, BUDGET, CONFLICT = 0, 1, 2, 3, 4, 5
@@ -541,8 +541,8 @@ def _charge_gap(p, s, e, row, since, before, weight, out):
 def account(p, s, low, high, times, kinds, last, busy, out):
     """Charge all time of all engines: `busy` [engine], `out` [engine, causes + buffer, imbalance, idle].
 
-    Instructions of engine e in rows low[j, e] to high[j, e] count 1 + times[j] times (skipped periods). `kinds` numbers the engines' kinds;
-    `last` [engine] receives their last releases.
+    Instructions of engine e in rows low[j, e] to high[j, e] count 1 + times[j] times (skipped periods). `kinds`
+    numbers the engines' kinds;     `last` [engine] receives their last releases.
     """
     engines, causes = p.sizes[0], p.sizes[1]
     blocks = s.g[G_BLOCKS]

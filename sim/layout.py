@@ -49,7 +49,8 @@ def lay_out(program: TileProgram) -> k.Prog:
     prog = k.Prog(
         engines=ints(np.stack([e.period_fs, e.window_bytes, e.port_num, e.port_den, e.port_cause, last], axis=1)),
         hops=ints(np.stack(
-            [*(x[r.station] for x in (first_lane, s.lanes, s.interleave, s.num, s.den, s.cause)), r.latency_fs, r.latency_cause],
+            [*(x[r.station] for x in (first_lane, s.lanes, s.interleave, s.num, s.den, s.cause)),
+             r.latency_fs, r.latency_cause],
             axis=1)),
         routes=ints(np.stack([r.chunk_bytes, r.ptr[:-1], np.diff(r.ptr)], axis=1)),
         instr=instr, body_ptr=body_ptr, queue_ptr=queue_ptr, queue=queue,
@@ -96,14 +97,16 @@ def _check_sums(program: TileProgram, prog: k.Prog) -> None:
     hops = int(np.diff(program.routes.ptr).max(initial=0))
     if hops >= 15 or len(program.engines.name) >= 2**18:
         raise ProgramError(
-            f"program for {program.info.chip}: at most 14 hops a route and 262,143 engines, found {hops} and {len(program.engines.name)}"
+            f"program for {program.info.chip}: at most 14 hops a route and 262,143 engines, "
+            f"found {hops} and {len(program.engines.name)}"
         )
     total = 0
     for segment in program.segments:
         total += segment.repeat * (_longest(program, program.bodies[segment.body]) + segment.length_fs)
     if total >= TIME_LIMIT:
         raise ProgramError(
-            f"program for {program.info.chip}: its times could sum to {total / 1e15:.3g} s, and int64 femtoseconds end at "
+            f"program for {program.info.chip}: its times could sum to {total / 1e15:.3g} s, "
+            f"and int64 femtoseconds end at "
             f"{TIME_LIMIT / 1e15:.0f} s: check the units of bandwidths, latencies and sizes"
         )
 

@@ -252,7 +252,9 @@ def _detail(program: TileProgram, prog: k.Prog, s: k.State, jumps: list[Jump]) -
     names = (*program.causes, *EXTRA)
     return Detail(
         time,
-        *([s.inst[x, column].copy() for x in spans] for column in (k.I_START, k.I_RELEASE, k.I_DONE)),
+        [s.inst[x, k.I_START].copy() for x in spans],
+        [s.inst[x, k.I_RELEASE].copy() for x in spans],
+        [s.inst[x, k.I_DONE].copy() for x in spans],
         {c: int(fs) for c, fs in zip(program.causes, total, strict=True) if fs},
         {i: int(row.sum()) for i, row in enumerate(b.path) if row.any()},
         b.path,

@@ -1,7 +1,8 @@
 """GPU style: every group is a kernel, its tiles spread over the cores in waves, a launch and a barrier around it.
 
-Within a core, loads run ahead of the units by `execution.stages` tile buffers (WAR edges). With `overlap: programmatic` the next kernel
-is launched and loads its weights while the present one runs; what it reads of the present one's results waits for the
+Within a core, loads run ahead of the units by `execution.stages` tile buffers (WAR edges). With `overlap: programmatic`
+the next kernel is launched and loads its weights while the present one runs; what it reads of the present one's
+results waits for the
 barrier.
 """
 
@@ -47,7 +48,8 @@ def emit(block: Block, em: Emitter) -> None:
         sent = em.send(em.machine.engine("network"), block.send_bytes)
         k.started(sent)
         k.finish(sent)
-    assert k.end is not None and k.launch is not None
+    assert k.end is not None
+    assert k.launch is not None
     em.export(k.end, 0)
     if k.overlap:
         em.export(k.launch, 1)
