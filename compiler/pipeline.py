@@ -6,8 +6,8 @@ import networkx as nx
 
 from ..arch import System
 from ..workloads import check_graph
-from .bound import plan_bound
-from .plan import Plan
+from .bound import PERSISTENT, plan_bound
+from .plan import Plan, plan_ops
 from .program import Assumption, Info, TileProgram
 from .schedule import schedule
 from .split import split
@@ -22,20 +22,34 @@ def compile_graph(graph: nx.DiGraph, system: System) -> TileProgram:
     """
     check_graph(graph)  # schema, shapes, no cycles
     plan = split(graph, system)  # shard, fuse and place for the smallest split that fits, or the one that is given
-    program = schedule(plan, _info(plan, system))  # tile and emit in the chip's style
+    program = schedule(plan, _info(plan, graph))  # tile and emit in the chip's style
     verify(program)  # the laws of every program
     return program
 
 
-def _info(plan: Plan, system: System) -> Info:
+def _info(plan: Plan, whole: nx.DiGraph) -> Info:
     chip, graph = plan.chip, plan.graph.graph
     return Info(
         chip=chip.name, chips=plan.tp * plan.pp, tp=plan.tp, pp=plan.pp, model=graph["name"], phase=graph["phase"],
         batch=graph["batch"], context=graph["context"], dtypes=dict(graph["dtypes"]), clock_hz=chip.clock_hz,
         clock_fs=chip.period_fs,
-        bound=plan_bound(plan), fit=plan.fit, placement=_fullest(plan), assumptions=_assumptions(plan),
+        bound=plan_bound(plan), fit=plan.fit, placement=_fullest(plan), copied_bytes=_copied(plan, whole), assumptions=_assumptions(plan),
         notes=(*chip.notes, *chip.execution.notes, *plan.notes),
     )  # fmt: skip
+
+
+def _copied(plan: Plan, whole: nx.DiGraph) -> dict[str, int]:
+    """What tp chips read beyond one copy of the whole graph's weights, caches and rows."""
+    if plan.tp == 1:
+        return {}
+    extra: dict[str, int] = {}
+    for graph, times in ((plan.graph, plan.tp), (whole, -1)):
+        for op in plan_ops(graph):
+            for tensor, n in op.cost.reads.items():
+                kind = graph.nodes[tensor]["tensor"]
+                if kind in PERSISTENT:
+                    extra[kind] = extra.get(kind, 0) + times * n
+    return {kind: n for kind, n in extra.items() if n}
 
 
 def _fullest(plan: Plan) -> dict[str, dict[str, int]]:

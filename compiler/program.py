@@ -186,6 +186,8 @@ class Info:
     bound: Bound = Bound(0, "none")
     fit: tuple[str, ...] = ()
     placement: dict[str, dict[str, int]] = field(default_factory=dict)
+    copied_bytes: dict[str, int] = field(default_factory=dict)
+    """By tensor kind, what all chips together read beyond one copy: tensors that tensor parallelism copies, or pads."""
     assumptions: tuple[Assumption, ...] = ()
     notes: tuple[str, ...] = ()
     schedule_fs: int = 0

@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from math import lcm
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -176,16 +177,32 @@ class _Section:
                 ways.setdefault((f"load:{tier}", tier, plan.kind(t)), []).append(t)
         out = []
         for way, tensors in ways.items():
-            size = portions(sum(group.scaled(group.reads[t]) for t in tensors), weights)
-            tile = np.flatnonzero(size)
+            tile, size, at = self._spread(way[1], sum(group.scaled(group.reads[t]) for t in tensors), weights)
             lookup = way[2] == "embedding"
             engine = em.machine.engine("gather" if lookup else f"load.{way[1]}")
-            address = plan.address.get(tensors[0], 0) + (np.cumsum(size) - size)[tile]
-            loads = em.move(engine, size[tile], [way] * len(tile), address, self.block.step.get(tensors[0], 0))
+            address = plan.address.get(tensors[0], 0) + at
+            loads = em.move(engine, size, [way] * len(size), address, self.block.step.get(tensors[0], 0))
             if lookup:  # which rows: told by the token
                 em.after(loads, self.launch, Dep.ORDER)
             out.append((tile, loads))
         return out
+
+    def _spread(self, tier: str, total: int, weights: Ints) -> tuple[Ints, Ints, Ints]:
+        """Transfers that move `total` bytes in proportion to weights: (number of the weight, bytes, offset) of each.
+
+        All take the lanes of the tier evenly: whole turns, and what is left at the end in equal parts on every lane. Else one lane would
+        get a little more in every block, and fall behind more and more.
+        """
+        t = self.chip.tier(tier)
+        turn = lcm(t.lanes * int(t.interleave.value), int(t.chunk.value))
+        if turn > self.tile // 4:
+            turn = 1
+        size = portions(total // turn, weights) * turn
+        rest = shares(total % turn, t.lanes)
+        number = np.concatenate([np.arange(len(weights)), np.full(t.lanes, len(weights) - 1)])
+        offset = np.concatenate([np.cumsum(size) - size, size.sum() + np.arange(t.lanes) * int(t.interleave.value)])
+        size = np.concatenate([size, rest])
+        return number[size > 0], size[size > 0], offset[size > 0]
 
     def _buffer(self, loads: list[tuple[Ints, Ints]], work: Ints) -> None:
         """Computes wait for their tiles; loads wait for free buffers (see above)."""
@@ -209,8 +226,9 @@ class _Section:
         for t in (t for op in ops for t in op.outputs.values()):
             if self.plan.kind(t) != "activation":
                 tier = self.block.home(t)
-                store = self.em.store(self.em.machine.engine("store"), self.plan.size(t), tier, self.plan.kind(t))
-                self.em.after(store, made[-1:], Dep.RAW)
+                _, size, at = self._spread(tier, self.plan.size(t), np.ones(1, np.int64))
+                stores = self.em.store(self.em.machine.engine("store"), size, tier, self.plan.kind(t), at, n=len(size))
+                self.em.after(stores, made[-1:], Dep.RAW)
                 continue
             width = int(self.plan.graph.nodes[t]["shape"][-1])
             whole = share is None

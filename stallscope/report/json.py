@@ -58,6 +58,7 @@ def run_json(run: Run) -> dict[str, Any]:
         "fit": list(info.fit),
         "notes": list(info.notes),
         "placement": {tier: dict(kinds) for tier, kinds in info.placement.items()},
+        "copied_bytes": dict(info.copied_bytes),
         "blocks": run.blocks,
         "simulated_blocks": run.simulated_blocks,
     }
@@ -146,6 +147,7 @@ KEYS: dict[str, dict[str, Any]] = {
     "fit": TEXTS,
     "notes": TEXTS,
     "placement": {"type": "object", "additionalProperties": COUNTS},
+    "copied_bytes": COUNTS,
     "blocks": COUNT,
     "simulated_blocks": COUNT,
 }

@@ -106,7 +106,10 @@ def traffic(run: Run) -> RenderableType | None:
         (name, *(_bytes_or_dash(kinds.get(kind, 0)) for kind in columns), units.bytes_text(sum(kinds.values())))
         for name, kinds in lines
     ]
-    return section("Bytes moved in one step, all chips", grid(("tier", *columns, "total"), rows))
+    table = grid(("tier", *columns, "total"), rows)
+    copied = ", ".join(f"{kind} {units.bytes_text(n)}" for kind, n in run.program.info.copied_bytes.items())
+    below = [bullets([f"of this, copies on the chips of a tensor-parallel group: {copied}"])] if copied else []
+    return section("Bytes moved in one step, all chips", table, *below)
 
 
 def dearest_ops(run: Run) -> RenderableType | None:
