@@ -92,12 +92,25 @@ class Matrix(Strict):
     """1 or 2: with two, the next weights are loaded while the present ones are used."""
     array: Array | None = None
     """Shape of the array, where it is one."""
+    dataflow: Literal["ws", "os", "is", "mxm"] | None = None
+    """How an array is used (docs/units.md): what stays in a systolic one, or `mxm`. Without it: a MAC array."""
+    granules: dict[Dtype, Granule] = Field(default_factory=dict)
+    """Of dtypes whose smallest product is another."""
 
     @model_validator(mode="after")
-    def _buffers(self) -> Matrix:
+    def _consistent(self) -> Matrix:
         if self.weight_buffers not in (1, 2):
             raise problem(f"found {self.weight_buffers}; expected 1 or 2; 2 is double buffering", ("weight_buffers",))
+        if self.dataflow is not None and self.array is None:
+            raise problem(f"found {self.dataflow} and no array; add 'array: {{rows: .., cols: ..}}'", ("dataflow",))
+        for dtype in self.granules:
+            if dtype not in self.macs_per_cycle:
+                raise problem("macs_per_cycle has no such dtype; add a rate or drop this", ("granules", dtype))
         return self
+
+    def granule_of(self, dtype: str) -> Granule:
+        """The smallest product in that dtype."""
+        return self.granules.get(dtype, self.granule)  # type: ignore[call-overload, no-any-return]
 
     @property
     def weight_buffers(self) -> int:

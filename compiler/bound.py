@@ -199,15 +199,21 @@ def _link_terms(plan: Plan) -> list[Term]:
 def group_bound(plan: Plan, group: Group) -> tuple[int, int]:
     """(bytes that must move, fs no execution can beat) of a group on one chip.
 
-    Must move: weights, caches and rows once, the activations that come in and those that leave, once each.
+    Must move: weights, caches and rows once, the activations that come in and those that leave, once each;
+    outside the kernels style activations are streams from unit to unit, and no memory need see them.
     """
+    streams = plan.chip.style != "kernels"
     must: dict[str, int] = {}
     persistent = 0
     for t, n in group.reads.items():
+        if streams and plan.kind(t) not in PERSISTENT:
+            continue
         part = group.scaled(n) if plan.kind(t) in PERSISTENT else n
         must[plan.tier[t]] = must.get(plan.tier[t], 0) + part
         persistent += part if plan.kind(t) in PERSISTENT else 0
     for t in group.produced:
+        if streams and plan.kind(t) not in PERSISTENT:
+            continue
         inside = {o.name for o in group.ops}
         readers = list(plan.graph.successors(t))
         if not readers or any(r not in inside for r in readers):
@@ -221,7 +227,7 @@ def group_bound(plan: Plan, group: Group) -> tuple[int, int]:
     if chip.load.port is not None:
         ports = int(chip.cores.value) if chip.style == "kernels" else 1
         times.append(persistent / (float(chip.load.port.value) * ports * chip.clock_hz))
-    return sum(must.values()), int(max(times) * FS_PER_S)
+    return sum(must.values()), int(max(times, default=0.0) * FS_PER_S)
 
 
 def _held(plan: Plan, kinds: tuple[str, ...]) -> int:

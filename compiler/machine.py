@@ -75,10 +75,9 @@ def build_machine(chip: Chip, rows: Sequence[EngineRow], whole_transfers: int = 
     # A port of p bytes a cycle takes period / p femtoseconds per byte.
     ports = [Fraction(period) / r.port if r.port else Fraction(0) for r in rows]
     engines = Engines(
-        tuple(r.name for r in rows), tuple(r.kind for r in rows), ints([period if r.clocked else 1 for r in rows]), ints([r.window for r in
-        rows]),
-        ints([p.numerator for p in ports]), ints([p.denominator for p in ports]), ints([causes.index(r.port_cause) for
-        r in rows]),
+        tuple(r.name for r in rows), tuple(r.kind for r in rows), ints([period if r.clocked else 1 for r in rows]),
+        ints([r.window for r in rows]), ints([p.numerator for p in ports]), ints([p.denominator for p in ports]),
+        ints([causes.index(r.port_cause) for r in rows]),
     )  # fmt: skip
     stations, names = _stations(chip, shared, causes)
     routes, route_of = _routes(chip, shared, names, causes, whole_transfers)

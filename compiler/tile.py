@@ -1,4 +1,4 @@
-"""Tile shapes, and the cycles that a unit takes for a tile: the documented formulas (docs/chips.md)."""
+"""Tile shapes, and the cycles that a unit takes for a tile: the documented formulas (docs/units.md)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from ..arch import Chip
 from ..workloads import DTYPE_BITS
+from .matrix import unit_cycles
 from .program import Ints, ints
 
 MIN_TOKENS = 64  # keys of one attention tile: fewer leave the matrix unit's n granule half empty
@@ -22,12 +23,12 @@ def matrix_dtype(chip: Chip, weight: str, activation: str) -> str:
     return chip.compute_dtype(weight if weight == activation else wider)
 
 
-def matrix_fs(chip: Chip, dtype: str, m: int, n: Any, k: Any, units: float = 1) -> Ints:
-    """Time of m x n x k multiply-adds on `units` matrix units, each operand padded to the granule, in whole cycles."""
-    g = chip.matrix.granule
-    rate = float(chip.matrix.macs_per_cycle[dtype].value) * units  # type: ignore[index]
-    work = -(-m // g.m) * g.m * (-(-ints(n) // g.n) * g.n) * (-(-ints(k) // g.k) * g.k)
-    return ints(np.maximum(np.ceil(work / rate), 1)) * chip.period_fs
+def matrix_fs(chip: Chip, dtype: str, m: int, n: Any, k: Any, units: Any = 1) -> Ints:
+    """Time of m x n x k multiply-adds on `units` matrix units, in whole cycles (docs/units.md).
+
+    n, k and units may be arrays; units may be a share of one.
+    """
+    return unit_cycles(chip, dtype, m, n, k, units) * chip.period_fs
 
 
 def vector_fs(chip: Chip, ops: Any, special: Any, units: float = 1) -> Ints:

@@ -46,9 +46,12 @@ def blame(program: TileProgram, prog: k.Prog, s: k.State, jumps: list[Jump], tim
 
     parts = np.zeros((2 * len(jumps) + 1, max(len(program.ops), 1), causes), np.int64)
     nodes = np.full(len(parts), -1, np.int64)
-    k.walk(prog, s, low, high, parts, nodes)
+    cuts = np.array([j.cuts for j in jumps], np.int64).reshape(-1, 2)
+    k.walk(prog, s, low, high, cuts, parts, nodes)
     for i, jump in enumerate(reversed(jumps)):
         _check_period(s, jump, nodes[2 * i + 1 :])
+        if parts[2 * i + 1].sum() != jump.length_fs:
+            raise PathDoesNotRepeat
         parts[2 * i + 1] *= 1 + jump.times
     path = parts.sum(axis=0)
     assert path.sum() == time_fs, "the critical path does not tile the makespan"
@@ -56,8 +59,14 @@ def blame(program: TileProgram, prog: k.Prog, s: k.State, jumps: list[Jump], tim
 
 
 def _check_period(s: k.State, jump: Jump, nodes: Ints) -> None:
-    """The path leaves the period at the instruction where it came in, one period earlier."""
+    """The path leaves the period at the instruction or cut where it came in, one period earlier."""
     first, second = int(nodes[0]), int(nodes[1])
+    if first < -1 and second < -1:
+        # Equal states make equal cuts in equal order: a cut's number, counted from the period's first, tells which it
+        # is.
+        if second - first != jump.cuts[1] - jump.cuts[0]:
+            raise PathDoesNotRepeat
+        return
     if first < 0 or second < 0:
         raise PathDoesNotRepeat
     one, two = s.inst[first], s.inst[second]

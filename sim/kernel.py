@@ -69,6 +69,7 @@ class Prog(NamedTuple):
     imports: np.ndarray  # rows: instruction of the body, edge
     exporter: np.ndarray  # [body * slots + slot]
     segments: np.ndarray  # rows: body, repeat, static, length
+    group_op: np.ndarray  # [body * groups + group]: op of the group's first instruction
     sizes: np.ndarray  # engines, causes, slots, groups, most chunks of a transfer
 
 
@@ -591,14 +592,15 @@ def account(p, s, low, high, times, kinds, last, busy, out):
 
 
 @_compiled
-def walk(p, s, low, high, out, nodes):
+def walk(p, s, low, high, cuts, out, nodes):
     """Follow the critical path back: out[part, op, cause], parts counted from the end of the run.
 
     The last jump's skipped period is part 1 (rows low[j, e] to high[j, e] of engine e), the one before it part 3, and
     so on.
-    `nodes` [part] receives the first instruction on the path of each part (-1: none).
+    `cuts` [jump] are the cuts made before the period and before its end.
+    `nodes` [part] receives the first instruction on the path of each part, or cut (as an origin; -1: none).
     """
-    causes = p.sizes[1]
+    causes, groups = p.sizes[1], p.sizes[3]
     row = s.g[G_LAST]
     part = 0
     while row >= 0:
@@ -610,7 +612,7 @@ def walk(p, s, low, high, out, nodes):
             if row >= (high[jump, e] if part % 2 == 0 else low[jump, e]):
                 break
             part += 1
-        if nodes[part] < 0:
+        if nodes[part] == -1:
             nodes[part] = row
         op = p.instr[n, N_OP]
         rows, i, c = s.inst, row, I_CHAIN
@@ -621,4 +623,12 @@ def walk(p, s, low, high, out, nodes):
             if origin >= 0:
                 break
             rows, i, c = s.cut, -2 - origin, 0
+            while part + 1 < nodes.shape[0]:
+                if i >= cuts[low.shape[0] - 1 - part // 2, 1 - part % 2]:
+                    break
+                part += 1
+            if nodes[part] == -1:
+                nodes[part] = origin
+            body = s.block[rows[i, 1] // groups, B_BODY]
+            op = p.group_op[body * groups + rows[i, 1] % groups]
         row = s.inst[origin, I_BIND]

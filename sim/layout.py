@@ -56,11 +56,20 @@ def lay_out(program: TileProgram) -> k.Prog:
         instr=instr, body_ptr=body_ptr, queue_ptr=queue_ptr, queue=queue,
         dep_ptr=dep_ptr, deps=deps, succ_ptr=succ_ptr, succ=succ,
         import_ptr=import_ptr, imports=imports, exporter=ints(exporter),
+        group_op=_group_ops(bodies, groups),
         segments=ints([[x.body, x.repeat, x.static, x.length_fs] for x in program.segments]).reshape(-1, 4),
         sizes=ints([engines, len(program.causes), slots, groups, max(int(chunks.max(initial=1)), 1)]),
     )  # fmt: skip
     _check_sums(program, prog)
     return prog
+
+
+def _group_ops(bodies: tuple[Body, ...], groups: int) -> Ints:
+    """[body * groups + group]: op of the group's first instruction."""
+    out = np.zeros((len(bodies), groups))
+    for i, body in enumerate(bodies):
+        out[i, body.group[::-1]] = body.op[::-1]
+    return ints(out.ravel())
 
 
 def _instructions(program: TileProgram) -> Ints:

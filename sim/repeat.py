@@ -18,6 +18,7 @@ class Mark:
     time_fs: int
     state: bytes
     rows: Ints
+    cuts: int
     counted: Ints
     lane_busy: Ints
     events: int
@@ -35,6 +36,7 @@ class Jump:
     time_fs: int  # when it was made, on the clock of what was simulated
     low: Ints
     high: Ints
+    cuts: tuple[int, int]  # made before the period, and before its end
     counted: Ints
     lane_busy: Ints
     events: int
@@ -84,7 +86,7 @@ class Repeats:
         s.g[k.G_LEFT] -= times * period * len(self.program.bodies[self.program.segments[segment].body])
         self.jumps.append(
             Jump(now.block, segment, period, times, now.time_fs - before.time_fs, now.time_fs, before.rows, now.rows,
-                 now.counted - before.counted, now.lane_busy - before.lane_busy, now.events - before.events)
+                 (before.cuts, now.cuts), now.counted - before.counted, now.lane_busy - before.lane_busy, now.events - before.events)
         )  # fmt: skip
 
 
@@ -109,7 +111,8 @@ def take_mark(p: k.Prog, s: k.State, block: int) -> Mark:
     parts = [np.array([now - time, s.g[k.G_BLOCKS] - block, s.g[k.G_HEAP]])]
     parts += [rel.engines(), rel.lanes(now), rel.heap(), rel.instructions()]
     state = b"".join(np.ascontiguousarray(x, dtype=np.int64).tobytes() for x in parts)
-    return Mark(block, time, state, rel.begun(), s.counted.copy(), s.lane[:, k.L_BUSY].copy(), int(s.g[k.G_EVENTS]))
+    counts = s.counted.copy(), s.lane[:, k.L_BUSY].copy(), int(s.g[k.G_EVENTS])
+    return Mark(block, time, state, rel.begun(), int(s.g[k.G_CUTS]), *counts)
 
 
 class _Relative:

@@ -119,6 +119,31 @@ def bound(chip: ChipName, split: Split, work: Workload, json: JsonFile = None, e
 
 @app.command()
 @command
+def gemm(
+    array: Annotated[str, typer.Option(metavar="ROWSxCOLS", help="Shape of the systolic array, such as 128x128.")],
+    m: Annotated[int, typer.Option("-m", help="Rows of the activation: tokens.")],
+    n: Annotated[int, typer.Option("-n", help="Columns of the output.")],
+    k: Annotated[int, typer.Option("-k", help="Terms of each sum.")],
+    dataflow: Annotated[
+        str, typer.Option(metavar="os|ws|is", help="What stays in the array: output, weight or input.")
+    ] = "ws",
+    weight_buffers: Annotated[int, typer.Option(help="2: the next tile loads while the present one is used.")] = 1,
+    json: JsonFile = None,
+) -> None:
+    """Cycles of one product, m x k times k x n, on a systolic array whose memory is never late, term by term.
+
+    Efficiencies are percentages in the table and fractions from 0 to 1 in JSON. docs/units.md has the formulas.
+    """
+    _check_target(json)
+    from .compiler.matrix import gemm as time_gemm
+    from .report.gemm import gemm_json, gemm_table
+
+    result = time_gemm(array, dataflow, weight_buffers, m, n, k)
+    _deliver(json, lambda: gemm_json(result), lambda: gemm_table(result))
+
+
+@app.command()
+@command
 def chips() -> None:
     """List the chips and systems that come with stallscope."""
     from .catalogue import chips_text

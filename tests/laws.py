@@ -93,8 +93,8 @@ def check_bytes(run: Run, graph: nx.DiGraph, system: System) -> None:
 def implied(graph: nx.DiGraph, system: System) -> tuple[Moved, Moved]:
     """(read, written) by the whole system, from op_cost over the unsharded graph and each tensor's tier.
 
-    Under tensor parallelism matrices and caches are cut, vectors (norms) read by every chip; caches and the projections
-    that make K and V are copied where there are more chips than KV heads. Matrices must divide evenly.
+    Under tensor parallelism matrices and caches are cut, vectors (norms) read by every chip; caches and the
+    projections that make K and V are copied where there are more chips than KV heads. Matrices must divide evenly.
     """
     plan = split(graph, system)
     read: Moved = {}

@@ -420,9 +420,10 @@ def _walk_path(program: TileProgram, order: list[Instruction], run: NaiveRun) ->
     while x is not None:
         assert x.chain is not None
         for section in _sections(x.chain):
+            op = x.op if section is x.chain else next(y.op for y in order if y.tag == section.origin.tag)
             for name, fs in zip(program.causes, section.spent(len(program.causes)), strict=True):
                 run.critical_path[name] += fs
-                run.path_by_op[x.op] += fs
+                run.path_by_op[op] += fs
         assert isinstance(section.origin, Instruction)
         x = section.origin.binding[1] if section.origin.binding else None
     assert sum(run.critical_path.values()) == run.makespan_fs

@@ -138,25 +138,25 @@ def programs(draw: st.DrawFn) -> TileProgram:
 def repetitive_programs(draw: st.DrawFn) -> TileProgram:
     """Long segments of small bodies, which settle into a rhythm that can be skipped.
 
-    Every engine works in every body, and mostly waits for a transfer of the block before, so that none runs far ahead
-    (holds that wait for nothing but holds are all scheduled at once).
+    Every engine that works at all does so in every body, and mostly waits for a transfer of the block before, so that
+    none runs far ahead (holds that wait for nothing but holds are all scheduled at once).
     """
     machine = draw(machines())
     tidy = _pick(draw, 0, 7) > 0  # periods and addresses that come round soon
     if tidy:
         machine = replace(machine, engines=[replace(e, period=min(e.period, 2)) for e in machine.engines])
-    rows = []
-    for _ in range(_pick(draw, 1, 2)):
-        body = draw(bodies(machine))[:5]
+    rows = [draw(bodies(machine))[:5] for _ in range(_pick(draw, 1, 2))]
+    used = sorted({row.engine for body in rows for row in body})  # the others never work
+    for b, body in enumerate(rows):
         if tidy:
             body = [replace(row, step=row.step // 64 * 64) for row in body]
-        missing = set(range(len(machine.engines))) - {row.engine for row in body}
+        missing = [e for e in used if e not in {row.engine for row in body}]
         last = body[-1].group
-        body += [Draft(e, Form.HOLD, group=last, hold_fs=40 * machine.scale) for e in sorted(missing)]
+        body += [Draft(e, Form.HOLD, group=last, hold_fs=40 * machine.scale) for e in missing]
         if tidy:
-            beat = Draft(_pick(draw, 0, len(machine.engines) - 1), Form.TRANSFER, group=last, nbytes=9, export=SLOTS)
+            beat = Draft(draw(st.sampled_from(used)), Form.TRANSFER, group=last, nbytes=9, export=SLOTS)
             body = [*(row.after_slot(SLOTS, draw(st.sampled_from(Dep))) for row in body), beat.after(len(body) - 1)]
-        rows.append(body)
+        rows[b] = body
     segments = [
         Segment(body=_pick(draw, 0, len(rows) - 1), repeat=_pick(draw, 10, 40)) for _ in range(_pick(draw, 1, 2))
     ]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_chip_files import GOOD, LINK
+from test_chip_files import GOOD
 from test_cli import Result, invoke, process
 
 MODEL = ("--model", "llama-3.2-1b")
@@ -97,6 +97,29 @@ def edge(source: str, target: str, role: str) -> dict[str, str | bytes]:
     return graph(lambda data: data["edges"].append({"source": source, "target": target, "role": role}))
 
 
+def cycle(data: dict[str, Any]) -> None:
+    """The result of the last op feeds the first."""
+    data["edges"][0]["source"] = "z"
+    data["nodes"] = [{**n, "shape": [32, 32]} if n["id"] == "w" else n for n in data["nodes"] if n["id"] != "x"]
+
+
+def second_producer(data: dict[str, Any]) -> None:
+    """Another op that writes z."""
+    data["nodes"].append({"id": "again", "kind": "op", "op": "gelu"})
+    data["edges"].append({"source": "y", "target": "again", "role": "x"})
+    data["edges"].append({"source": "again", "target": "z", "role": "out"})
+
+
+def square(n: int) -> Callable[[dict[str, Any]], None]:
+    """A weight of n x n."""
+
+    def change(data: dict[str, Any]) -> None:
+        for i, shape in enumerate(([1, n], [n, n], [1, n], [1, n])):
+            data["nodes"][i]["shape"] = shape
+
+    return change
+
+
 ALIAS_BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 12)
 )
@@ -134,7 +157,8 @@ OPTIONS = (
     Bad("batch 0", (*RUN, "--batch", "0"), ("request: batch", "found 0", "from 1 to")),
     Bad("batch -1", (*RUN, "--batch", "-1"), ("request: batch", "found -1", "from 1 to")),
     Bad("batch 1e12", (*RUN, "--batch", str(10**12)), ("request: batch", "found 1000000000000", "from 1 to")),
-    Bad("batch too large to hold", (*RUN, "--batch", str(2**20), "--chips", "1"), ("does not fit on h100-sxm", r"activation 509\.00 GiB", "no number of these chips")),
+    Bad("batch too large to hold", (*RUN, "--batch", str(2**20), "--chips", "1"),
+        ("does not fit on h100-sxm", r"activation 509\.00 GiB", "no number of these chips")),
     Bad("context too long to hold", (*RUN, "--context", str(2**31), "--chips", "1"), ("does not fit", "kv .*GiB")),
     Bad("neither model nor graph", H100, ("--model NAME", "--graph FILE")),
     Bad("model and graph", (*RUN, "--graph", "g.json"), ("leave out --model",), graph(lambda data: None)),
@@ -159,10 +183,12 @@ OPTIONS = (
     Bad("pp above layers", (*RUN, "--pp", "17"), ("pp 17", "16 layers", "lower --pp")),
     Bad("chips above layers", (*RUN, "--chips", "1000000"), ("16 layers",)),
     Bad("too large for one chip", (*H100, "--model", "llama-3.1-70b", "--chips", "1"),
-        ("does not fit on h100-sxm", r"needs 131\.\d+ GiB in hbm and has 80\.00 GiB", r"weight 129\.\d+ GiB", "smallest split that fits is tp 2")),
+        ("does not fit on h100-sxm", r"needs 131\.\d+ GiB in hbm and has 80\.00 GiB", r"weight 129\.\d+ GiB",
+         "smallest split that fits is tp 2")),
     Bad("too large for any node of one tp", (*H100, "--model", "llama-3.1-405b", "--tp", "2", "--pp", "1"),
         ("does not fit", "smallest split that fits is tp 8, pp 2")),
-    Bad("JSON into a missing folder", (*RUN, "--json", "no/run.json"), ("--json no/run.json", "no folder no", "create it")),
+    Bad("JSON into a missing folder", (*RUN, "--json", "no/run.json"),
+        ("--json no/run.json", "no folder no", "create it")),
     Bad("JSON to a folder", (*RUN, "--json", "."), (r"--json \.: this is a folder", "name of a file")),
     Bad("JSON to a file as a folder", (*RUN, "--json", "a.txt/run.json"), ("no folder a.txt",), {"a.txt": "x"}),
     Bad("JSON to no name", (*RUN, "--json", ""), ("--json",)),
@@ -173,16 +199,19 @@ OPTIONS = (
 )  # fmt: skip
 
 CHIPS = (
-    Bad("wrong unit", TINY, (r"tiny.yaml:36: tiers\[1\].bandwidth", "unknown unit 'GX/s'", "expected"), chip("100 GB/s", "100 GX/s")),
+    Bad("wrong unit", TINY, (r"tiny.yaml:36: tiers\[1\].bandwidth", "unknown unit 'GX/s'", "expected"),
+        chip("100 GB/s", "100 GX/s")),
     Bad("wrong dimension", TINY, (r"tiers\[1\].bandwidth", "another dimension"), chip("100 GB/s", "100 GB")),
     Bad("no unit", TINY, (r"tiers\[1\].capacity", "no unit"), chip("4 GiB", "4")),
     Bad("negative latency", TINY, (r"tiers\[1\].latency", "negative"), chip("latency: 300 ns", "latency: -300 ns")),
     Bad("NaN bandwidth", TINY, (r"tiers\[0\].bandwidth", "not a finite number"), chip("1 TB/s", "nan TB/s")),
     Bad("no cores", TINY, (r"tiny.yaml:\d+: cores", "zero"), chip("cores: 4", "cores: 0")),
     Bad("unknown key", TINY, (r"tiers\[1\].lane:", "did you mean 'lanes'"), chip("    lanes: 2", "    lane: 2")),
-    Bad("missing tier", TINY, ("tiers", "weight"), chip("holds: [weight, kv, embedding, activation]", "holds: [kv, activation]")),
+    Bad("missing tier", TINY, ("tiers", "weight"),
+        chip("holds: [weight, kv, embedding, activation]", "holds: [kv, activation]")),
     Bad("no tiers", TINY, ("tiers",), {"tiny.yaml": re.sub(r"tiers:\n(.*\n)*node:", "tiers: []\nnode:", GOOD)}),
-    Bad("source that is not listed", TINY, ("clock.source", "unknown source 'yours'"), chip("1 GHz, source: mine", "1 GHz, source: yours")),
+    Bad("source that is not listed", TINY, ("clock.source", "unknown source 'yours'"),
+        chip("1 GHz, source: mine", "1 GHz, source: yours")),
     Bad("key twice", TINY, ("a second key 'cores'",), chip("cores: 4", "cores: 4\ncores: 5")),
     Bad("tab", TINY, ("tab",), chip("  count: 1\n  macs", "\tcount: 1\n  macs")),
     Bad("no YAML", TINY, ("tiny.yaml:",), {"tiny.yaml": "name: [unclosed\nstyle: kernels\n"}),
@@ -195,8 +224,10 @@ CHIPS = (
     Bad("empty file", TINY, ("tiny.yaml:1", "empty|nothing"), {"tiny.yaml": ""}),
     Bad("a list", TINY, ("tiny.yaml:1", "a list"), {"tiny.yaml": "- name: x\n"}),
     Bad("no such file", TINY, ("tiny.yaml:1", "no such file")),
-    Bad("a folder for a chip", ("run", "--chip", "./there", *MODEL), ("is a directory", "give the file inside it"), {"there/x": ""}),
-    Bad("two chips without a link", (*TINY, "--chips", "2"), ("2 chips of tiny, which has no link", "add 'link:'"), {"tiny.yaml": GOOD}),
+    Bad("a folder for a chip", ("run", "--chip", "./there", *MODEL), ("is a directory", "give the file inside it"),
+        {"there/x": ""}),
+    Bad("two chips without a link", (*TINY, "--chips", "2"), ("2 chips of tiny, which has no link", "add 'link:'"),
+        {"tiny.yaml": GOOD}),
     Bad("tp without a link", (*TINY, "--tp", "2"), ("which has no link",), {"tiny.yaml": GOOD}),
     Bad("link to nowhere", ("run", "--chip", "s.yaml", *MODEL), (r"s.yaml:3: count", "which has no link"),
         {"tiny.yaml": GOOD, "s.yaml": "system: pair\nchip: ./tiny.yaml\ncount: 2\n"}),
@@ -209,10 +240,11 @@ CHIPS = (
     Bad("alone and too small", ("run", "--chip", "tiny.yaml", "--model", "llama-3.1-8b"),
         ("does not fit on tiny", r"has 4\.0\d GiB", "weight"), {"tiny.yaml": GOOD}),
     Bad("no room for activations", TINY, ("does not fit on tiny", "activation"),
-        {"tiny.yaml": GOOD.replace("capacity: 8 MiB", "capacity: 1 KiB").replace("capacity: 4 GiB", "capacity: 1 KiB")}),
+        {"tiny.yaml": re.sub("capacity: [84] [MG]iB", "capacity: 1 KiB", GOOD)}),
     Bad("days per token", ("run", "--chip", "tiny.yaml", "--model", "llama-3.1-70b"),
         ("int64 femtoseconds", "check the units"), {"tiny.yaml": SLOW}),
-    Bad("a window smaller than a chunk", TINY, ("window", "bytes_in_flight|chunk"), chip("bytes_in_flight: 16 KiB", "bytes_in_flight: 1 KiB")),
+    Bad("a window smaller than a chunk", TINY, ("window", "bytes_in_flight|chunk"),
+        chip("bytes_in_flight: 16 KiB", "bytes_in_flight: 1 KiB")),
 )  # fmt: skip
 
 CONFIGS = (
@@ -230,7 +262,8 @@ CONFIGS = (
     Bad("encoder", CONFIG, ("an encoder",), config(model_type="bert", architectures=["BertModel"])),
     Bad("encoder and decoder", CONFIG, ("encoder-decoder",), config(model_type="t5", is_encoder_decoder=True)),
     Bad("latent attention", CONFIG, ("MLA",), config(kv_lora_rank=512)),
-    Bad("unknown family", CONFIG, ("model_type", "'falcon'", "llama, mistral, qwen2"), config(model_type="falcon", architectures=None)),
+    Bad("unknown family", CONFIG, ("model_type", "'falcon'", "llama, mistral, qwen2"),
+        config(model_type="falcon", architectures=None)),
     Bad("no family", CONFIG, ("model_type",), config(model_type=None, architectures=None)),
     Bad("no hidden size", CONFIG, ("no 'hidden_size'",), config(hidden_size=None)),
     Bad("negative layers", CONFIG, ("num_hidden_layers", "found -2"), config(num_hidden_layers=-2)),
@@ -245,10 +278,11 @@ CONFIGS = (
 )  # fmt: skip
 
 GRAPHS = (
-    Bad("cycle", OWN, ("a cycle: ", "Cut one of its edges"), graph(lambda data: data["edges"].__setitem__(0, {"source": "z", "target": "fc", "role": "x"}) or data["nodes"].pop(0) and data["nodes"][0].update(shape=[32, 32]))),
+    Bad("cycle", OWN, ("a cycle: ", "Cut one of its edges"), graph(cycle)),
     Bad("unknown op", OWN, (r"g.json:\d+", "'lineer'", "Did you mean 'linear'"), node("fc", op="lineer")),
     Bad("op without a name", OWN, ("op None",), node("fc", op=None)),
-    Bad("shapes that disagree", OWN, (r"g.json:\d+", "'fc'", r"must be 64, not 65", "Correct a shape"), node("w", shape=[32, 65])),
+    Bad("shapes that disagree", OWN, (r"g.json:\d+", "'fc'", r"must be 64, not 65", "Correct a shape"),
+        node("w", shape=[32, 65])),
     Bad("result of a wrong shape", OWN, ("'act'", r"\(1, 33\)"), node("z", shape=[1, 33])),
     Bad("size 0", OWN, ("shape", "positive whole numbers"), node("x", shape=[0, 64])),
     Bad("negative size", OWN, ("shape", "positive whole numbers"), node("x", shape=[-1, 64])),
@@ -262,11 +296,12 @@ GRAPHS = (
     Bad("no weight", OWN, ("no input tensor with role 'weight'",), graph(lambda data: data["edges"].pop(1))),
     Bad("edge to nowhere", OWN, (r"edges\[5\]: target", "'nobody'"), edge("x", "nobody", "x")),
     Bad("two results in one role", OWN, ("'y' and 'z' both as output 'out'",), edge("fc", "z", "out")),
-    Bad("two producers", OWN, ("tensor 'z'", "2 producers"), graph(lambda data: (data["nodes"].append({"id": "act2", "kind": "op", "op": "gelu"}), data["edges"].extend([{"source": "y", "target": "act2", "role": "x"}, {"source": "act2", "target": "z", "role": "out"}])))),
+    Bad("two producers", OWN, ("tensor 'z'", "2 producers"), graph(second_producer)),
     Bad("edge between ops", OWN, ("an edge between two op nodes",), edge("fc", "act", "x")),
     Bad("node twice", OWN, ("a second time", "Rename"), graph(lambda data: data["nodes"].append(data["nodes"][0]))),
     Bad("node without a name", OWN, ("nodes\\[6\\]",), graph(lambda data: data["nodes"].append({"kind": "op"}))),
-    Bad("alone", OWN, ("no op at either end",), graph(lambda data: data["nodes"].append({**data["nodes"][0], "id": "lost"}))),
+    Bad("alone", OWN, ("no op at either end",),
+        graph(lambda data: data["nodes"].append({**data["nodes"][0], "id": "lost"}))),
     Bad("no nodes", OWN, ("no nodes",), graph(lambda data: data.update(nodes=[], edges=[]))),
     Bad("nodes as a number", OWN, ("nodes", "a list of objects"), graph(lambda data: data.update(nodes=3))),
     Bad("tensors only", OWN, ("tensors only",), graph(lambda data: data.update(nodes=data["nodes"][:4], edges=[]))),
@@ -277,8 +312,8 @@ GRAPHS = (
     Bad("batch of 0 in a graph", OWN, ("batch", "found 0"), graph(lambda data: data["graph"].update(batch=0))),
     Bad("context of -1 in a graph", OWN, ("context", "found -1"), graph(lambda data: data["graph"].update(context=-1))),
     Bad("a phase to come", OWN, ("phase", "'prefill'"), graph(lambda data: data["graph"].update(phase="prefill"))),
-    Bad("exabytes", OWN, ("bytes of tensors|does not fit",), graph(lambda data: (data["nodes"][1].update(shape=[2**39, 2**39]), data["nodes"][0].update(shape=[1, 2**39]), data["nodes"][2].update(shape=[1, 2**39]), data["nodes"][3].update(shape=[1, 2**39])))),
-    Bad("too large a product", OWN, ("does not fit on h100-sxm", "weight"), graph(lambda data: (data["nodes"][1].update(shape=[2**20, 2**20]), data["nodes"][0].update(shape=[1, 2**20]), data["nodes"][2].update(shape=[1, 2**20]), data["nodes"][3].update(shape=[1, 2**20])))),
+    Bad("exabytes", OWN, ("bytes of tensors", "less than"), graph(square(2**39))),
+    Bad("too large a product", OWN, ("does not fit on h100-sxm", "weight"), graph(square(2**20))),
     Bad("model file as a graph", OWN, ("no 'graph'", "load_model"), {"g.json": json.dumps(GOOD_CONFIG)}),
     Bad("broken graph", OWN, (r"g.json:1", "broken JSON"), {"g.json": '{"nodes": ['}),
     Bad("no such graph", OWN, ("g.json", "no such file")),
@@ -286,7 +321,8 @@ GRAPHS = (
 )  # fmt: skip
 
 CHECKS = (
-    Bad("check of nonsense", ("check", "x.json"), ("neither a model's config.json", "'apples'"), {"x.json": '{"apples": 3}'}),
+    Bad("check of nonsense", ("check", "x.json"), ("neither a model's config.json", "'apples'"),
+        {"x.json": '{"apples": 3}'}),
     Bad("check of text", ("check", "x.txt"), (r"x.txt:1", "expected"), {"x.txt": "to be or not to be\n"}),
     Bad("check of binary", ("check", "x.bin"), (r"x.bin:1", "binary"), {"x.bin": b"\0\1\2\3"}),
     Bad("check of an empty file", ("check", "x.yaml"), (r"x.yaml:1",), {"x.yaml": ""}),
@@ -347,7 +383,9 @@ def test_bad_input_in_a_process_of_its_own(bad: Bad, tmp_path: Path) -> None:
     refused(Result(found.returncode, found.stdout, found.stderr), bad)
 
 
-@pytest.mark.parametrize("files", [chip("cores: 4", "cores: 4"), config(), graph(lambda data: None)], ids=lambda f: next(iter(f)))
+@pytest.mark.parametrize(
+    "files", [chip("cores: 4", "cores: 4"), config(), graph(lambda data: None)], ids=lambda f: next(iter(f))
+)
 def test_the_files_are_good_before_they_are_broken(
     files: dict[str, str | bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -356,7 +394,9 @@ def test_the_files_are_good_before_they_are_broken(
     assert invoke("check", next(iter(files))).exit_code == 0
 
 
-def test_a_comparison_in_which_no_chip_can_says_why_in_each_column(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_comparison_in_which_no_chip_can_says_why_in_each_column(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     result = invoke("compare", "h100-sxm", "h200-sxm", "--model", "llama-3.1-405b", "--chips", "1")
     assert (result.exit_code, result.stderr) == (2, "error: none of these chips can do it; each column says why\n")

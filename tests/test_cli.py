@@ -48,7 +48,7 @@ def invoke(*words: str) -> Result:
 
 
 def process(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "stallscope", *words]
+    command = [sys.executable, "-P", "-m", "stallscope", *words]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, **options)
 
 
@@ -246,13 +246,13 @@ def test_help_loads_nothing_heavy() -> None:
         "import sys\nsys.argv = ['stallscope', '--help']\nfrom stallscope.cli import main\n"
         f"try:\n    main()\nfinally:\n    print(*sorted({heavy} & set(sys.modules)), file=sys.stderr)"
     )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    found = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
     assert "compare" in found.stdout
     assert found.stderr.split() == []
 
 
 def test_a_reader_that_goes_away_is_no_error() -> None:
-    command = f"{sys.executable} -m stallscope schema graph | head -c 10"
+    command = f"{sys.executable} -P -m stallscope schema graph | head -c 10"
     found = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
     assert (found.returncode, found.stderr) == (0, "")
 
@@ -261,7 +261,7 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
 def test_a_full_disk_is_one_message() -> None:
     with open("/dev/full", "w") as full:
         found = subprocess.run(
-            [sys.executable, "-m", "stallscope", "schema", "run"], stdout=full, stderr=subprocess.PIPE, text=True
+            [sys.executable, "-P", "-m", "stallscope", "schema", "run"], stdout=full, stderr=subprocess.PIPE, text=True
         )
     assert (found.returncode, "stdout cannot be written" in found.stderr) == (2, True)
     assert "Traceback" not in found.stderr

@@ -35,7 +35,7 @@ PARTS = st.lists(st.integers(0, 10**18), min_size=1, max_size=12)
 
 RUN_KEYS = """
     schema chip chips tp pp model phase batch context dtypes time_s time_fs cycles clock_hz tokens_per_s_per_user
-    tokens_per_s interval_fs bound critical_path_fs engines bytes ops assumptions fit notes placement blocks
+    tokens_per_s interval_fs bound critical_path_fs engines bytes ops assumptions fit notes placement copied_bytes blocks
     simulated_blocks
 """
 
@@ -275,7 +275,7 @@ def test_public_names_are_a_dozen_lazy_and_documented() -> None:
 
 def test_importing_the_package_loads_nothing_heavy() -> None:
     code = "import sys, stallscope; print(*sorted({'numpy', 'numba', 'pydantic', 'rich', 'typer'} & set(sys.modules)))"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    found = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.split() == []
 
 

@@ -1,8 +1,9 @@
 """Static starts: a program in which nothing waits at run time, because every start is fixed here.
 
-List scheduling in body order, in the kernel's own integers (docs/model.md, sections 3 and 4): an instruction starts at the first clock edge at which its
-engine is free, all that it waits for is done, and every lane on its route is free for as long as it is served, whatever was scheduled before.
-Blocks follow each other when all is done, so starts within a block never depend on other blocks.
+List scheduling in body order, in the kernel's own integers (docs/model.md, sections 3 and 4): an instruction starts at
+the first clock edge at which its engine is free, all that it waits for is done, and every lane on its route is free for
+as long as it is served, whatever was scheduled before. Blocks follow each other when all is done, so starts within a
+block never depend on other blocks.
 """
 
 from __future__ import annotations
@@ -67,18 +68,23 @@ class _Hop:
     latency: int
 
 
+def _hop(program: TileProgram, station: int, latency: int) -> _Hop:
+    s = program.stations
+    lanes, interleave, num, den = (int(x[station]) for x in (s.lanes, s.interleave, s.num, s.den))
+    return _Hop(station, lanes, interleave, num, den, latency)
+
+
 class _Timer:
     """The schedule of one body. After `run`: `start` and `done` per instruction, and the block's length."""
 
     def __init__(self, program: TileProgram, body: Body) -> None:
-        e, s, r = program.engines, program.stations, program.routes
+        e, r = program.engines, program.routes
         self.body = body
         self.period, self.port_num, self.port_den = e.period_fs.tolist(), e.port_num.tolist(), e.port_den.tolist()
         self.routes = [
-            [_Hop(int(a), *(int(x[a]) for x in (s.lanes, s.interleave, s.num, s.den)), int(r.latency_fs[h]))
-             for h in range(r.ptr[i], r.ptr[i + 1]) for a in (r.station[h],)]
+            [_hop(program, int(r.station[h]), int(r.latency_fs[h])) for h in range(r.ptr[i], r.ptr[i + 1])]
             for i in range(len(r.name))
-        ]  # fmt: skip
+        ]
         self.lanes: dict[tuple[int, int], _Lane] = {}
         self.start: list[int] = []
         self.done: list[int] = []
@@ -90,9 +96,9 @@ class _Timer:
         free = [0] * len(self.period)
         ptr, pred, slot = b.dep_ptr.tolist(), b.dep_pred.tolist(), b.dep_slot.tolist()
         rows = zip(
-            b.engine.tolist(), b.form.tolist(), b.hold_fs.tolist(), b.latency_fs.tolist(), b.nbytes.tolist(), b.route.tolist(),
-            b.address.tolist(), b.step.tolist(), strict=True,
-        )  # fmt: skip
+            *(x.tolist() for x in (b.engine, b.form, b.hold_fs, b.latency_fs, b.nbytes, b.route, b.address, b.step)),
+            strict=True,
+        )
         for i, (engine, form, hold, latency, nbytes, route, address, step) in enumerate(rows):
             at = max([free[engine], *(self.done[pred[d]] for d in range(ptr[i], ptr[i + 1]) if not slot[d])])
             period = self.period[engine]
@@ -110,8 +116,10 @@ class _Timer:
         self.length_fs = -(-max([*self.done, *free], default=0) // edge) * edge
         return self
 
-    def _transfer(self, at: int, period: int, nbytes: int, route: list[_Hop], address: int, step: int) -> tuple[int, int]:
-        """First start at which one chunk finds every lane of its route free, and when it is done then; takes the lanes."""
+    def _transfer(
+        self, at: int, period: int, nbytes: int, route: list[_Hop], address: int, step: int
+    ) -> tuple[int, int]:
+        """First start at which one chunk finds every lane of its route free, and when it is done; takes the lanes."""
         while True:
             claims: list[tuple[_Lane, int, int]] = []
             now, late = at, 0

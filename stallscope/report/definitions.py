@@ -169,9 +169,9 @@ BYTES = (
         "embedding", "Tensor kind: the table of token vectors, of which a step reads one row per user.", ("embeddings",)
     ),
     Definition(
-        "copied",
+        "copied_bytes",
         "Bytes that the chips of a tensor-parallel group read beyond one copy: norm weights on every chip, KV heads where "
-        "there are more chips than KV heads, padding. In JSON: copied_bytes, by tensor kind, of all chips.",
+        "there are more chips than KV heads, padding. By tensor kind, over all chips.",
     ),
     Definition("placement", "Bytes that each tier of one chip holds, by tensor kind."),
 )
