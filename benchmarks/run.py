@@ -103,7 +103,7 @@ def help_(runs: int) -> list[Result]:
     return [summary("stallscope --help: wall", "s", [process(("--help",)).wall_s for _ in range(runs)], 0.5)]
 
 
-@njit(cache=False)  # type: ignore[untyped-decorator]
+@njit(cache=False)
 def bare_heap(time_of: Any, number: Any, depth: int, rounds: int, seed: int) -> int:
     """A heap of two arrays, keyed by (time, number), kept at `depth`: per round a pop and a push at a later time."""
     state = np.int64(seed)

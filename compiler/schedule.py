@@ -21,12 +21,14 @@ HANDOVER = 0  # slot by which a block tells the next that its results are there
 
 @dataclass(frozen=True)
 class Block:
-    """One unit on one stage. `send_bytes`: what goes to the next stage behind it; `step`: how far each tensor lies
-    from the next block's."""
+    """One unit on one stage. `opens_stage`: it is the first of a stage other than the first, on chips that wait for the
+    token; `send_bytes`: what goes to the next stage behind it; `step`: how far each tensor lies from the next block's.
+    """
 
     plan: Plan
     unit: Unit
     stage: int
+    opens_stage: bool = False
     send_bytes: int = 0
     step: dict[str, int] = field(default_factory=dict)
 
@@ -80,7 +82,8 @@ def _blocks(plan: Plan) -> list[Block]:
     for stage in plan.stages:
         for i, unit in enumerate(stage.units):
             last = i == len(stage.units) - 1 and stage.index < plan.pp - 1
-            out.append(Block(plan, unit, stage.index, _handed_on(plan, stage.index) if last else 0))
+            send = _handed_on(plan, stage.index) if last else 0
+            out.append(Block(plan, unit, stage.index, i == 0 and stage.index > 0, send))
     return out
 
 
@@ -127,7 +130,7 @@ def _key(block: Block) -> Hashable:
         (g.label, g.part, tuple((starred(o.name, o.layer), o.op, tensors(o.inputs), tensors(o.outputs)) for o in g.ops))
         for g in block.unit.groups
     )
-    return groups, block.send_bytes
+    return groups, block.opens_stage, block.send_bytes
 
 
 def _steps(run: list[Block]) -> dict[str, int]:

@@ -398,7 +398,7 @@ def test_a_comparison_in_which_no_chip_can_says_why_in_each_column(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    result = invoke("compare", "h100-sxm", "h200-sxm", "--model", "llama-3.1-405b", "--chips", "1")
+    result = invoke("compare", "h100-sxm", "h200-sxm", "--model", "llama-3.1-70b", "--chips", "1", "--batch", "200")
     assert (result.exit_code, result.stderr) == (2, "error: none of these chips can do it; each column says why\n")
     assert "does not fit on" in " ".join(result.stdout.split())
     assert contents(tmp_path) == {}

@@ -86,6 +86,6 @@ def test_a_long_context_in_small_formats(chip: str, model: str) -> None:
 
 @pytest.mark.parametrize("name", [c for c in chip_names() if load_chip(c).style == "kernels"])
 def test_more_chips_are_not_slower(name: str) -> None:
-    graph = graph_of("llama-3.1-8b")
+    graph = graph_of("llama-3.2-3b")
     times = [simulate(compile_graph(graph, system_of(name, tp=tp))).time_fs for tp in (1, 2, 4, 8)]
     assert times == sorted(times, reverse=True)

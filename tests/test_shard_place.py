@@ -249,9 +249,10 @@ def test_a_misfit_says_how_many_bytes_are_missing() -> None:
         ("h100-sxm", "llama-3.1-8b", 1, 1),
         ("h100-sxm", "llama-3.1-70b", 2, 1),
         ("b200-sxm", "llama-3.1-70b", 1, 1),
-        ("h200-sxm", "llama-3.1-405b", 8, 1),
-        ("h100-sxm", "llama-3.1-405b", 8, 2),
-        ("a100-sxm", "llama-3.1-405b", 8, 2),
+        ("h200-sxm", "qwen2.5-14b", 1, 1),
+        pytest.param("h200-sxm", "llama-3.1-405b", 8, 1, marks=pytest.mark.slow),
+        pytest.param("h100-sxm", "llama-3.1-405b", 8, 2, marks=pytest.mark.slow),
+        pytest.param("a100-sxm", "llama-3.1-405b", 8, 2, marks=pytest.mark.slow),
         ("sn40l", "llama-3.1-70b", 1, 1),
     ],
 )

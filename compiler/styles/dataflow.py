@@ -13,6 +13,7 @@ order of use, over all blocks. The load of a tile waits (WAR) for
 * the entry of the block before, which waits for all results of the block before that one. So where the tile `slots`
   before lies more than one block back, it has been used.
 
+The first block of a pipeline stage runs on other chips than the block before: its loads wait for its own entry.
 Either way, no more than `slots` tiles are loaded, or on their way, and not yet used, whatever blocks follow each other.
 
 **Pieces.** A product that is cut by columns gives its result in pieces; attention gives its heads. A product that reads
@@ -32,7 +33,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..emit import Emitter
-from ..machine import LINK, EngineRow, nearest_buffer, port_of, window_of
+from ..machine import LINK, EngineRow, link_port, nearest_buffer, port_of, window_of
 from ..plan import Plan
 from ..program import Dep
 from .section_frame import Section, streaming_tiers
@@ -56,7 +57,7 @@ def engines(plan: Plan) -> list[EngineRow]:
     rows += [EngineRow("store", "store", window_of(chip.store), port_of(chip.store), buffer)]
     rows += [EngineRow(f"pcu{i}", "pcu") for i in range(most)]
     if chip.link is not None:
-        rows.append(EngineRow("network", "network", port_cause=LINK))
+        rows.append(EngineRow("network", "network", port=link_port(chip), port_cause=LINK))
     return [replace(row, clocked=False) for row in rows]
 
 

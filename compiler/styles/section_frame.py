@@ -52,7 +52,7 @@ class Section:
         self.made: dict[str, Pieces] = {}
         self.used = ints([])  # computes of all tiles so far, in order
         self.finals: list[Ints] = []
-        self.launch = ints([])
+        self.launch = self.entry = ints([])
 
     @property
     def matrix_units(self) -> float:
@@ -73,7 +73,7 @@ class Section:
         """Entry when the block before has handed over, then the launch."""
         em, launcher = self.em, self.em.machine.engine("launcher")
         gap = em.machine.cycles_fs(Fraction(str(self.chip.execution.launch_gap.value)) / self.chip.period_fs)
-        entry = em.hold(launcher, 0, LAUNCH, opcode=Opcode.BARRIER)
+        self.entry = entry = em.hold(launcher, 0, LAUNCH, opcode=Opcode.BARRIER)
         em.after_slot(entry, HANDOVER, Dep.ORDER)
         em.export(entry, ENTRY)
         self.launch = em.hold(launcher, gap, LAUNCH, opcode=Opcode.LAUNCH)
@@ -146,6 +146,8 @@ class Section:
             loads = em.move(engine, size, [way] * len(size), address, self.block.step.get(tensors[0], 0))
             if lookup:
                 em.after(loads, self.launch, Dep.ORDER)
+            elif self.block.opens_stage:  # other chips: they begin when the token reaches them
+                em.after(loads, self.entry, Dep.ORDER)
             out.append((tile, loads))
         return out
 

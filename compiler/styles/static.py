@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..emit import Emitter
-from ..machine import LINK, VECTOR, EngineRow, nearest_buffer, port_of
+from ..machine import LINK, VECTOR, EngineRow, link_port, nearest_buffer, port_of
 from ..plan import Plan
 from ..program import Opcode
 from .starts import fix_starts
@@ -35,7 +35,7 @@ def engines(plan: Plan) -> list[EngineRow]:
     rows += [EngineRow("read", "load", 0, port_of(chip.load, planes), buffer), EngineRow("vxm", "vector")]
     rows += [EngineRow("write", "store", 0, port_of(chip.store), buffer)]
     if chip.link is not None:
-        rows.append(EngineRow("c2c", "network", port_cause=LINK))
+        rows.append(EngineRow("c2c", "network", port=link_port(chip), port_cause=LINK))
     return rows
 
 
