@@ -153,11 +153,10 @@ def heap_ns(depth: int, rounds: int = 2_000_000) -> float:
 
 def kernel(runs: int) -> list[Result]:
     """The event loop alone, every block simulated, beside the bare heap of the same depth in the same process."""
+    from stallscope import Request, compile_graph, decode_graph, load_model, load_system
     from stallscope.sim import kernel as k
     from stallscope.sim import run as machine
     from stallscope.sim.layout import lay_out
-
-    from stallscope import Request, compile_graph, decode_graph, load_model, load_system
 
     graph = decode_graph(load_model("llama-3.1-8b"), Request())
     program = compile_graph(graph, load_system("h100-sxm"))

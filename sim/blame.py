@@ -31,15 +31,15 @@ def blame(program: TileProgram, prog: k.Prog, s: k.State, jumps: list[Jump], tim
     high = np.array([j.high for j in jumps], np.int64).reshape(-1, engines)
     times = np.array([j.times for j in jumps], np.int64)
 
-    names = sorted(set(program.engines.kind))
-    kinds = np.array([names.index(x) for x in program.engines.kind], np.int64)
-    busy, last = np.zeros(engines, np.int64), np.zeros(engines, np.int64)
+    busy, last, last_row = (np.zeros(engines, np.int64) for _ in range(3))
     stalls = np.zeros((engines, causes + len(EXTRA)), np.int64)
-    k.account(prog, s, low, high, times, kinds, last, busy, stalls)
-    for jump in jumps:  # engines without work in the period: their tail is longer by what was skipped
-        for e in np.flatnonzero(jump.low == jump.high):
-            others = last[kinds == kinds[e]].max() > jump.time_fs
-            stalls[e, causes + EXTRA.index("imbalance" if others else "idle")] += jump.times * jump.length_fs
+    k.account(prog, s, low, high, times, last, last_row, busy, stalls)
+    for jump in jumps:  # who works in the period, or later, ends later by what was skipped
+        last[last_row >= jump.low] += jump.times * jump.length_fs
+    for kind in set(program.engines.kind):
+        mine = np.flatnonzero(np.array(program.engines.kind) == kind)
+        stalls[mine, causes + EXTRA.index("imbalance")] += last[mine].max() - last[mine]
+        stalls[mine, causes + EXTRA.index("idle")] += time_fs - last[mine].max()
     assert np.all(busy + stalls.sum(axis=1) == time_fs), (
         "an engine's busy and stalled time does not sum to the makespan"
     )
@@ -62,8 +62,8 @@ def _check_period(s: k.State, jump: Jump, nodes: Ints) -> None:
     """The path leaves the period at the instruction or cut where it came in, one period earlier."""
     first, second = int(nodes[0]), int(nodes[1])
     if first < -1 and second < -1:
-        # Equal states make equal cuts in equal order: a cut's number, counted from the period's first, tells which it
-        # is.
+        # Equal states make equal cuts in equal order: a cut's number, counted from the period's first, tells which
+        # it is.
         if second - first != jump.cuts[1] - jump.cuts[0]:
             raise PathDoesNotRepeat
         return

@@ -539,11 +539,11 @@ def _charge_gap(p, s, e, row, since, before, weight, out):
 
 
 @_compiled
-def account(p, s, low, high, times, kinds, last, busy, out):
-    """Charge all time of all engines: `busy` [engine], `out` [engine, causes + buffer, imbalance, idle].
+def account(p, s, low, high, times, last, last_row, busy, out):
+    """Charge all engines' time up to their last releases: `busy` [engine], `out` [engine, causes + buffer, imbalance].
 
-    Instructions of engine e in rows low[j, e] to high[j, e] count 1 + times[j] times (skipped periods). `kinds`
-    numbers the engines' kinds;     `last` [engine] receives their last releases.
+    Instructions of engine e in rows low[j, e] to high[j, e] count 1 + times[j] times (skipped periods). `last` and
+    `last_row` [engine] receive their last releases and instructions (0 and -1: none).
     """
     engines, causes = p.sizes[0], p.sizes[1]
     blocks = s.g[G_BLOCKS]
@@ -580,15 +580,9 @@ def account(p, s, low, high, times, kinds, last, busy, out):
                 busy[e] += weight * work
                 since = release
                 before = row
+        last_row[e] = before
         last[e] = min(since, s.g[G_END])
         busy[e] -= since - last[e]  # a port may outlast the run by its last chunk
-    for e in range(engines):
-        others = np.int64(0)
-        for x in range(engines):
-            if kinds[x] == kinds[e]:
-                others = max(others, last[x])
-        out[e, causes + 1] += others - last[e]
-        out[e, causes + 2] += s.g[G_END] - others
 
 
 @_compiled

@@ -33,7 +33,6 @@ class Jump:
     period: int
     times: int
     length_fs: int
-    time_fs: int  # when it was made, on the clock of what was simulated
     low: Ints
     high: Ints
     cuts: tuple[int, int]  # made before the period, and before its end
@@ -85,8 +84,9 @@ class Repeats:
             s.g[k.G_ITER] = 0
         s.g[k.G_LEFT] -= times * period * len(self.program.bodies[self.program.segments[segment].body])
         self.jumps.append(
-            Jump(now.block, segment, period, times, now.time_fs - before.time_fs, now.time_fs, before.rows, now.rows,
-                 (before.cuts, now.cuts), now.counted - before.counted, now.lane_busy - before.lane_busy, now.events - before.events)
+            Jump(now.block, segment, period, times, now.time_fs - before.time_fs, before.rows, now.rows,
+                 (before.cuts, now.cuts), now.counted - before.counted, now.lane_busy - before.lane_busy,
+                 now.events - before.events)
         )  # fmt: skip
 
 
@@ -191,11 +191,13 @@ class _Relative:
         return np.concatenate([np.stack([time, engine, number, key & 15, row < 0], axis=1), rows], axis=1)
 
     def instructions(self) -> Ints:
-        """All instructions of the blocks from the first unfinished one on."""
+        """All instructions of the blocks from the first on that is not over, or that others will look back at."""
         s = self.s
         inst = s.inst[: s.g[k.G_ROWS]]
-        unfinished = np.flatnonzero(inst[:, k.I_DONE] < 0)
-        first = int(inst[unfinished[0], k.I_BLOCK]) if len(unfinished) else self.block
+        open_ = (inst[:, k.I_DONE] < 0) | (inst[:, k.I_DONE] > s.g[k.G_NOW])
+        waits = (inst[:, k.I_START] < 0) & (inst[:, k.I_BIND] >= 0)
+        rows = np.concatenate([np.flatnonzero(open_)[:1], inst[waits, k.I_BIND], [self.base]])
+        first = int(inst[rows.min(), k.I_BLOCK])
         inst = inst[s.block[first, k.B_BASE] :].copy()
         begun, done = inst[:, k.I_START] >= 0, inst[:, k.I_DONE] >= 0
         met = inst[:, k.I_BIND] >= 0

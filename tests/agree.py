@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from naive import NaiveConflict, NaiveDeadlock, NaiveRun, naive_run
-from stallscope.compiler.program import TileProgram
 
+from stallscope.compiler.program import TileProgram
 from stallscope.errors import StallscopeError
 
 Outcome = dict[str, Any] | str

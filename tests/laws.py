@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import networkx as nx
+
+from stallscope import Request, compile_graph, decode_graph, load_model, simulate
 from stallscope.arch import Chip, System, load_system
 from stallscope.compiler.split import split
 from stallscope.sim.run import Run
 from stallscope.workloads import op_cost, op_nodes
-
-from stallscope import Request, compile_graph, decode_graph, load_model, simulate
 
 Moved = dict[tuple[str, str], int]  # (tier, tensor kind) -> bytes
 

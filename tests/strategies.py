@@ -9,6 +9,7 @@ from drafts import CAUSES, KINDS, TIERS, Draft, EngineRow, RouteRow, StationRow,
 from hypothesis import assume
 from hypothesis import strategies as st
 from naive import NaiveConflict, naive_run
+
 from stallscope.compiler.program import Dep, Form, Segment, TileProgram
 
 SLOTS = 3

@@ -7,14 +7,14 @@ import re
 from pathlib import Path
 
 import pytest
-import stallscope.arch as arch
 from hypothesis import given
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
+
+import stallscope.arch as arch
 from stallscope.arch import Chip, chip_names, chip_schema, load_chip, load_system, system_names
 from stallscope.arch.load import CHIPS, SYSTEMS
 from stallscope.arch.units import KINDS, UnitError, to_base
-
 from stallscope.errors import StallscopeError
 
 SHIPPED = {"a100-sxm", "h100-sxm", "h200-sxm", "b200-sxm", "groq-lpu-v1", "groq-3-lpu", "sn40l"}

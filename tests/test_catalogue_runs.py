@@ -7,12 +7,12 @@ import re
 import networkx as nx
 import pytest
 from laws import check_bytes, check_kernels, check_run, graph_of, system_of
+
+from stallscope import compile_graph, simulate
 from stallscope.arch import System, chip_names, load_chip, load_system, system_names
 from stallscope.compiler.fit import DoesNotFitError
 from stallscope.sim.run import Run
 from stallscope.workloads import model_names
-
-from stallscope import compile_graph, simulate
 
 QUICK = ("llama-3.2-1b", "qwen2.5-0.5b", "llama-3.1-8b")
 REQUESTS = (

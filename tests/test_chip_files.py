@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from stallscope.arch import load_chip, load_system
 from stallscope.arch.chip import Chip
 from stallscope.arch.document import MAX_BYTES, parse_yaml
 from stallscope.arch.load import build
-
 from stallscope.errors import StallscopeError
 
 GOOD = """\

@@ -213,10 +213,9 @@ def test_listings_name_what_is_shipped() -> None:
 
 
 def test_check_says_what_a_file_is(tmp_path: Path) -> None:
+    from stallscope import Request, decode_graph, load_model
     from stallscope.arch.load import CHIPS
     from stallscope.workloads.graphfile import save_graph
-
-    from stallscope import Request, decode_graph, load_model
 
     assert ": a chip, h100-sxm" in invoke("check", str(CHIPS / "h100-sxm.yaml")).stdout
     save_graph(decode_graph(load_model("llama-3.2-1b"), Request()), tmp_path / "g.json")

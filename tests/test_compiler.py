@@ -15,6 +15,10 @@ import numpy as np
 import pytest
 from drafts import Draft, EngineRow, RouteRow, StationRow, build, with_column
 from laws import check_bytes, check_kernels, check_run, graph_of, run_on, system_of
+from test_chip_files import GOOD
+from test_cli import invoke
+
+from stallscope import compile_graph, load_chip, load_model, simulate
 from stallscope.arch import Chip
 from stallscope.arch.document import parse_yaml
 from stallscope.arch.load import build as build_chip
@@ -23,10 +27,6 @@ from stallscope.compiler.program import Dep, Form, Segment, TileProgram
 from stallscope.compiler.verify import LAWS, VerifyError, verify
 from stallscope.sim.run import Run, simulate_detailed
 from stallscope.workloads import add_op, add_tensor, new_graph
-from test_chip_files import GOOD
-from test_cli import invoke
-
-from stallscope import compile_graph, load_chip, load_model, simulate
 
 
 def same_but_simulated(one: Run, two: Run) -> None:

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from laws import check_bytes, check_run, graph_of, run_on, system_of, with_fact
+
+from stallscope import compile_graph, load_chip, simulate
 from stallscope.arch import Chip
 from stallscope.compiler.program import Body, Dep, Opcode, TileProgram
 from stallscope.compiler.styles.section_frame import TILE, buffers, portions
 from stallscope.compiler.styles.section_ops import cuts
 from stallscope.sim.run import Run, simulate_detailed
 from stallscope.workloads import add_op, add_tensor, new_graph
-
-from stallscope import compile_graph, load_chip, simulate
 
 MIB = 1 << 20
 

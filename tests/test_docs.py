@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 from doc_blocks import PAGES, ROOT, Block, blocks, shown, write_files
-from stallscope.compiler import program, verify
 from typer.main import get_command
 
 import stallscope
 from stallscope import cli
+from stallscope.compiler import program, verify
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 TEXTS = (*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md")

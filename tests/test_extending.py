@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 from doc_blocks import shown, write_files
-from stallscope.compiler import fuse, place
-from stallscope.sim.run import Run
-from stallscope.workloads.ops import OPS
 
 from stallscope import load_chip, load_graph, stall_table
+from stallscope.compiler import fuse, place
 from stallscope.report import tables
+from stallscope.sim.run import Run
+from stallscope.workloads.ops import OPS
 
 Example = Callable[[str], dict[str, Any]]
 

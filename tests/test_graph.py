@@ -6,6 +6,8 @@ import json
 
 import networkx as nx
 import pytest
+
+from stallscope.errors import StallscopeError
 from stallscope.workloads import (
     Model,
     Request,
@@ -23,8 +25,6 @@ from stallscope.workloads import (
     tensor_bytes,
 )
 from stallscope.workloads.checks import GraphError
-
-from stallscope.errors import StallscopeError
 
 BITS = {"fp32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8, "int4": 4}
 TINY = Model("tiny", 16, 2, 4, 2, 4, 24, 100)

@@ -20,6 +20,7 @@ from agree import agree, kernel
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from naive import time_for
+
 from stallscope.compiler.program import Form, TileProgram, ints
 
 TESTS = Path(__file__).parent

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from laws import check_kernels, check_run, graph_of, run_on, system_of, with_fact
+
+from stallscope import compile_graph, load_chip, simulate
 from stallscope.arch import Chip
 from stallscope.compiler.program import Body, Dep, Form, Opcode, TileProgram
 from stallscope.sim.run import Run
 from stallscope.workloads import add_op, add_tensor, new_graph, tensor_bytes
-
-from stallscope import compile_graph, load_chip, simulate
 
 DTYPES = ("fp32", "bf16", "fp8", "int4")
 FREE = {  # memory, links and launches that cost next to nothing

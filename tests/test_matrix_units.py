@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from stallscope.arch import Chip, load_chip
-from stallscope.compiler.matrix import array_time, gemm, unit_cycles
-from stallscope.compiler.tile import matrix_fs, vector_fs
 from test_chip_files import GOOD
 
 from stallscope import cli
+from stallscope.arch import Chip, load_chip
+from stallscope.compiler.matrix import array_time, gemm, unit_cycles
+from stallscope.compiler.tile import matrix_fs, vector_fs
 from stallscope.errors import StallscopeError
 
 GOLDEN = Path(__file__).parent / "golden" / "systolic.csv"

@@ -8,9 +8,9 @@ import time
 from pathlib import Path
 
 import pytest
-from stallscope.workloads import DTYPE_BITS, Model, Request, decode_graph, load_model, model_names
 
 from stallscope.errors import StallscopeError
+from stallscope.workloads import DTYPE_BITS, Model, Request, decode_graph, load_model, model_names
 
 # Parameters as the models' cards and checkpoints state them.
 PUBLISHED = {

@@ -1,6 +1,7 @@
 """Each operator's work and bytes, by formula, on shapes small enough to count by hand."""
 
 import pytest
+
 from stallscope.workloads import OPS, add_op, add_tensor, check_graph, new_graph, op_cost
 from stallscope.workloads.checks import GraphError
 from stallscope.workloads.ops import Op

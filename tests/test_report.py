@@ -16,9 +16,9 @@ import pytest
 from fake_run import TIME_FS, make_info, make_program, make_run
 from hypothesis import given
 from hypothesis import strategies as st
-from stallscope.compiler.program import Bound
 
 import stallscope
+from stallscope.compiler.program import Bound
 from stallscope.errors import StallscopeError
 from stallscope.report import units
 from stallscope.report.bound import bound_json, bound_table

@@ -8,16 +8,16 @@ from itertools import pairwise
 import networkx as nx
 import pytest
 from laws import graph_of, system_of, with_fact
+
+from stallscope import load_chip
 from stallscope.arch import Chip
 from stallscope.compiler.fit import DoesNotFitError
 from stallscope.compiler.place import POLICIES, place, stored
 from stallscope.compiler.plan import Plan
 from stallscope.compiler.shard import shard
 from stallscope.compiler.split import split
-from stallscope.workloads import add_op, add_tensor, check_graph, new_graph, op_cost, op_nodes, tensor_bytes
-
-from stallscope import load_chip
 from stallscope.errors import StallscopeError
+from stallscope.workloads import add_op, add_tensor, check_graph, new_graph, op_cost, op_nodes, tensor_bytes
 
 LAYER = "model.layers.3."
 

@@ -10,13 +10,13 @@ import networkx as nx
 import numpy as np
 import pytest
 from drafts import EngineRow, StationRow, build, hold, load
+
+from stallscope import Request, compile_graph, decode_graph, load_model, load_system
 from stallscope.compiler.program import Form, Segment, TileProgram, ints
 from stallscope.compiler.styles.starts import fix_starts
 from stallscope.compiler.verify import VerifyError, verify
 from stallscope.sim.run import MachineError, simulate, simulate_detailed
 from stallscope.workloads import op_cost, op_nodes
-
-from stallscope import Request, compile_graph, decode_graph, load_model, load_system
 
 CHIPS = ("groq-lpu-v1", "groq-3-lpu")
 EIGHT_BITS = {"groq-lpu-v1": "int8", "groq-3-lpu": "fp8"}

@@ -12,10 +12,10 @@ import agree
 import pytest
 from drafts import EngineRow, RouteRow, StationRow, build, hold, load, with_column
 from naive import NaiveConflict, NaiveDeadlock, naive_run
-from stallscope.compiler.program import Dep, Segment, TileProgram
-from stallscope.sim.run import simulate
 
+from stallscope.compiler.program import Dep, Segment, TileProgram
 from stallscope.errors import StallscopeError
+from stallscope.sim.run import simulate
 
 
 @pytest.fixture(params=["naive", "kernel"])
@@ -238,6 +238,13 @@ def test_a_steady_rhythm_is_run_once():
     assert run.critical_path_fs == {"bandwidth:hbm": 128_000, "latency:hbm": 500_000, "matrix": 1_000_000}
     assert run.blocks == 1000
     assert run.simulated_blocks < 20
+
+
+def test_an_engine_that_never_works_waits_for_its_kind_through_skipped_blocks():
+    body = [load(0, 64, export=0).after_slot(0, Dep.RAW)]
+    story = agree.agree(build([LOADER, LOADER], [body], [Segment(body=0, repeat=40)]))
+    assert story["makespan"] == 40 * 628
+    assert story["stalls"][1] == {"imbalance": 39 * 628, "idle": 628}
 
 
 def test_a_cycle_of_waits_is_named(run):
