@@ -124,7 +124,7 @@ def copies(graph: nx.DiGraph, op: str, tensor: str, tp: int) -> int:
 
 
 def check_kernels(run: Run) -> None:
-    """What holds in the kernels style without overlap: kernels come one after the other, so each obeys its own bound."""
+    """What holds in the kernels style without overlap: kernels take turns, so each obeys its own bound."""
     for op in run.ops:
         assert op.time_fs >= op.bound_fs, op.name
         if op.kind not in ("all_gather", "send"):  # these count at no tier

@@ -62,7 +62,8 @@ def _one_gemm(k: Kernels, group: Group, g: Gemm) -> None:
     def tail(cores: Ints, done: Ints) -> Ints:
         ops = shares(vector, tiles) + (g.m * cols * t.split if t.split > 1 else 0)
         result = shares(plan.size(out), tiles)
-        loads = k.em.move(k.load0 + cores, np.maximum(shares(bias, tiles), 1), [k.way(weight)] * tiles) if bias else None
+        parts = np.maximum(shares(bias, tiles), 1)
+        loads = k.em.move(k.load0 + cores, parts, [k.way(weight)] * tiles) if bias else None
         stores = epilogue(k, cores, done, ops, shares(special, tiles), np.maximum(result, 1), k.way(out, True))
         if loads is not None:
             k.started(loads, False)

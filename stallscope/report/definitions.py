@@ -170,8 +170,8 @@ BYTES = (
     ),
     Definition(
         "copied_bytes",
-        "Bytes that the chips of a tensor-parallel group read beyond one copy: norm weights on every chip, KV heads where "
-        "there are more chips than KV heads, padding. By tensor kind, over all chips.",
+        "Bytes that the chips of a tensor-parallel group read beyond one copy: norm weights on every chip, KV heads "
+        "where there are more chips than KV heads, padding. By tensor kind, over all chips.",
     ),
     Definition("placement", "Bytes that each tier of one chip holds, by tensor kind."),
 )
