@@ -50,7 +50,8 @@ def _siblings(op: PlanOp, groups: list[list[PlanOp]], readers: dict[str, list[Pl
     """Products of the same activation are one product."""
     if op.op != "linear":
         return []
-    return [g for g in groups[-4:] if all(o.op == "linear" for o in g) and g[0].inputs["x"] == op.inputs["x"]]
+    alike = [g for g in groups[-4:] if all(o.op == "linear" and o.weight_dtype == op.weight_dtype for o in g)]
+    return [g for g in alike if g[0].inputs["x"] == op.inputs["x"]]
 
 
 def _epilogue(op: PlanOp, groups: list[list[PlanOp]], readers: dict[str, list[PlanOp]]) -> list[list[PlanOp]]:

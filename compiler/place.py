@@ -12,6 +12,7 @@ from ..arch import Chip
 from .fit import DoesNotFitError, Misfit, size_text
 from .plan import Group, Plan, Stage, Unit
 
+ACTIVATIONS = ""  # stands for all activations together, which have no names here
 Policy = Callable[[Plan, dict[str, int], dict[str, int]], list[str]]
 
 
@@ -80,7 +81,7 @@ def _place_stage(plan: Plan, stage: Stage, policy: Policy) -> dict[str, dict[str
     acts = activation_bytes(plan, stage.units)
     home = _nearest(chip, free, "activation", acts)
     if home is None:
-        raise _misfit(plan, stage, "activation", {"activation": acts}, free)
+        raise _misfit(plan, stage, "activation", {ACTIVATIONS: acts}, used)
     for unit in stage.units:
         for group in unit.groups:
             for t in (*group.reads, *group.produced):
@@ -96,7 +97,7 @@ def _place_stage(plan: Plan, stage: Stage, policy: Policy) -> dict[str, dict[str
         kind = plan.kind(t)
         name = _nearest(chip, free, kind, sizes[t])
         if name is None:
-            raise _misfit(plan, stage, kind, _terms(plan, sizes, acts), free)
+            raise _misfit(plan, stage, kind, sizes, used)
         plan.tier[t] = name
         _take(free, used, name, kind, sizes[t])
     for t in sizes:  # a tied head is where its table is
@@ -137,25 +138,25 @@ def _addresses(plan: Plan, stage: Stage, sizes: dict[str, int]) -> None:
             at[tier] += -(-sizes[t] // 256) * 256
 
 
-def _terms(plan: Plan, sizes: dict[str, int], acts: int) -> dict[str, int]:
+def _misfit(
+    plan: Plan, stage: Stage, kind: str, sizes: dict[str, int], used: dict[str, dict[str, int]]
+) -> DoesNotFitError:
+    """The error for a stage that is too large for the tiers of a kind: what they hold by now, and all that is left."""
+    tiers = {t.name: int(t.capacity.value) for t in plan.chip.tiers_for(kind) if t.scope != "core"}
     terms: dict[str, int] = {}
+    for name in tiers:
+        for held, n in used.get(name, {}).items():
+            terms[held] = terms.get(held, 0) + n
     for t, n in sizes.items():
-        terms[plan.kind(t)] = terms.get(plan.kind(t), 0) + n
-    return {**terms, "activation": acts}
-
-
-def _misfit(plan: Plan, stage: Stage, kind: str, terms: dict[str, int], free: dict[str, int]) -> DoesNotFitError:
-    """The error for a stage that is too large for one chip's tiers of a kind."""
-    tiers = [t for t in plan.chip.tiers_for(kind) if t.scope != "core"]
-    capacity = sum(int(t.capacity.value) for t in tiers)
-    held = {k: n for k, n in terms.items() if n and {t.name for t in plan.chip.tiers_for(k)} & {t.name for t in tiers}}
-    needed = sum(held.values())
-    names = " + ".join(t.name for t in tiers)
-    parts = ", ".join(f"{k} {size_text(n)}" for k, n in held.items())
+        left = kind if t == ACTIVATIONS else plan.kind(t)
+        if t not in plan.tier and {x.name for x in plan.chip.tiers_for(left)} & set(tiers):
+            terms[left] = terms.get(left, 0) + n
+    terms = {k: n for k, n in terms.items() if n}
+    needed, capacity, names = sum(terms.values()), sum(tiers.values()), " + ".join(tiers)
+    parts = ", ".join(f"{k} {size_text(n)}" for k, n in terms.items())
     return DoesNotFitError(
         f"{plan.graph.graph['name']} does not fit on {plan.chip.name} with tp {plan.tp}, pp {plan.pp}: "
-        f"each chip of stage {stage.index} "
-        f"needs {size_text(needed)} in {names} and has {size_text(capacity)} "
+        f"each chip of stage {stage.index} needs {size_text(needed)} in {names} and has {size_text(capacity)} "
         f"({size_text(max(needed - capacity, 0))} too much): {parts}",
-        Misfit(names, capacity, needed, held),
+        Misfit(names, capacity, needed, terms),
     )

@@ -24,6 +24,8 @@ class PlanOp:
     cost: Cost
     inputs: dict[str, str]
     outputs: dict[str, str]
+    weight_dtype: str | None = None
+    """Element type of its weight, where it has one."""
 
 
 @dataclass(frozen=True)
@@ -144,13 +146,10 @@ def plan_ops(graph: nx.DiGraph) -> list[PlanOp]:
     out = []
     for node in op_nodes(graph):
         data = graph.nodes[node]
-        out.append(
-            PlanOp(
-                node, data["op"], data.get("layer"), op_cost(graph, node),
-                {r: t for t, _, r in graph.in_edges(node, data="role")},
-                {r: t for _, t, r in graph.out_edges(node, data="role")},
-            )
-        )  # fmt: skip
+        inputs = {r: t for t, _, r in graph.in_edges(node, data="role")}
+        outputs = {r: t for _, t, r in graph.out_edges(node, data="role")}
+        dtype = graph.nodes[inputs["weight"]]["dtype"] if "weight" in inputs else None
+        out.append(PlanOp(node, data["op"], data.get("layer"), op_cost(graph, node), inputs, outputs, dtype))
     return out
 
 

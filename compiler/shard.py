@@ -45,6 +45,9 @@ def shard(graph: nx.DiGraph, tp: int) -> nx.DiGraph:
             _share_heads(cut, op)
     for op in op_nodes(graph):
         _RULES.get(graph.nodes[op]["op"], _replicate)(cut, op)
+    for data in cut.local.nodes.values():  # a head that is cut another way than its table is a copy of its own
+        if "tied_to" in data and cut.local.nodes[data["tied_to"]]["shape"] != data["shape"]:
+            del data["tied_to"]
     return cut.local
 
 

@@ -16,19 +16,17 @@ MOST_STAGES = 4096
 
 
 def split(graph: nx.DiGraph, system: System) -> Plan:
-    """A placed plan. Tries tensor parallelism up to one node first, then pipeline stages.
+    """A placed plan: the split that is given, or the first that fits of the candidates.
 
-    Raises DoesNotFitError, with the smallest split that would hold the model where there is one.
+    Raises DoesNotFitError, with the smallest split that would hold the model where there is one, or StallscopeError for
+    a split that cannot be made.
     """
-    tps = [system.tp] if system.tp else _tp_choices(system)
     error: StallscopeError | None = None
-    for tp in tps:
+    for tp, pp in _candidates(system):
         try:
-            if system.pp or tp != tps[-1]:
-                return _try(graph, system, tp, system.pp or 1)
-            return _fewest_stages(graph, system, tp)
+            return _fewest_stages(graph, system, tp) if pp is None else _with_stages(graph, system, tp, pp)
         except StallscopeError as e:
-            if error is None or isinstance(e, DoesNotFitError):
+            if error is None or (isinstance(e, DoesNotFitError) and not isinstance(error, DoesNotFitError)):
                 error = e
     assert error is not None
     if isinstance(error, DoesNotFitError) and (system.tp or system.pp or system.chips):
@@ -36,26 +34,39 @@ def split(graph: nx.DiGraph, system: System) -> Plan:
     raise error
 
 
+def _candidates(system: System) -> list[tuple[int, int | None]]:
+    """(tp, pp) in the order in which they are tried; pp None: as few stages as fit.
+
+    A number of chips is used up whole. Free, tensor parallelism grows up to a node, then stages are added, with the
+    largest tp that shares out the heads.
+    """
+    chips, tp, pp = system.chips, system.tp, system.pp
+    if chips and (chips % ((tp or 1) * (pp or 1)) or (tp and pp and tp * pp != chips)):
+        parts = " x ".join(f"{name} {n}" for name, n in (("tp", tp), ("pp", pp)) if n)
+        raise StallscopeError(f"{chips} chips are not a whole number of {parts}; expected all to be used; change one")
+    node = _node(system)
+    if tp and (pp or not chips):
+        return [(tp, pp)]
+    if chips:
+        ways = [tp] if tp else [chips // pp] if pp else [n for n in range(min(node, chips), 0, -1) if chips % n == 0]
+        return [(n, chips // n) for n in ways]
+    ways = [n for n in (1, 2, 4, 8, 16, 32, 64, 128, 256) if n < node] + [node]
+    return [(n, pp or 1) for n in ways] + ([] if pp else [(n, None) for n in reversed(ways)])
+
+
+def _node(system: System) -> int:
+    """Chips that tensor parallelism takes by itself at most: a node, one without links."""
+    return int(system.chip.node.chips.value) if system.chip.link else 1
+
+
 def plan_without_place(graph: nx.DiGraph, system: System) -> Plan:
     """A plan in which every tensor is in the nearest tier for its kind, whether it fits or not: for bounds."""
-    plan, all_units = _prepare(graph, system, system.tp or _tp_choices(system)[-1])
-    pp = system.pp or (system.chips // plan.tp if system.chips else 1)
-    plan.stages = _even(all_units, max(pp, 1), plan)
+    plan, all_units = _prepare(graph, system, _candidates(system)[0][0])
+    plan.stages = _even(all_units, _candidates(system)[0][1] or 1, plan)
     for node, data in plan.graph.nodes(data=True):
         if data["kind"] == "tensor":
             plan.tier[node] = next(t.name for t in plan.chip.tiers_for(data["tensor"]) if t.scope != "core")
     return plan
-
-
-def _tp_choices(system: System) -> list[int]:
-    node = int(system.chip.node.chips.value) if system.chip.link else 1
-    if system.chips:
-        node = min(node, system.chips)
-        most = (
-            max(n for n in range(1, node + 1) if system.chips % n == 0) if not system.pp else system.chips // system.pp
-        )
-        return [max(most, 1)]
-    return [n for n in (1, 2, 4, 8, 16, 32, 64, 128, 256) if n < node] + [node]
 
 
 def _remedy(graph: nx.DiGraph, system: System) -> str:
@@ -72,28 +83,33 @@ def _prepare(graph: nx.DiGraph, system: System, tp: int) -> tuple[Plan, list[Uni
     return Plan(system.chip, local, tp, ()), units(fuse(plan_ops(local)))
 
 
-def _try(graph: nx.DiGraph, system: System, tp: int, pp: int) -> Plan:
+def _with_stages(graph: nx.DiGraph, system: System, tp: int, pp: int) -> Plan:
+    """A given number of stages. A static schedule fills them in turn where layers in equal numbers do not fit."""
     plan, all_units = _prepare(graph, system, tp)
-    if system.chip.style == "static" and pp > 1:
-        return _check_stages(_pack(plan, all_units, pp), system, pp)
-    plan.stages = _even(all_units, pp, plan)
-    return _explain(place(plan))
+    try:
+        plan.stages = _even(all_units, pp, plan)
+        return _explain(place(plan))
+    except StallscopeError:
+        if system.chip.style != "static" or pp == 1:
+            raise
+    packed = _pack(plan, all_units)
+    if packed.pp != pp:
+        raise DoesNotFitError(
+            f"{plan.graph.graph['name']} does not fit on {pp} stages of {plan.tp} {system.chip.name}: "
+            f"it fills {packed.pp}; set --pp to {packed.pp}, or leave it out"
+        )
+    return packed
 
 
 def _fewest_stages(graph: nx.DiGraph, system: System, tp: int) -> Plan:
     """The smallest number of stages that fits with this tp."""
-    given = system.chips // tp if system.chips else None
-    if given:
-        return _try(graph, system, tp, given)
-    if system.chip.style == "static":
-        plan, all_units = _prepare(graph, system, tp)
-        return _pack(plan, all_units, None)
-    alone = system.chip.link is None
-    first: DoesNotFitError | None = None
     plan, all_units = _prepare(graph, system, tp)
+    if system.chip.style == "static":
+        return _pack(plan, all_units)
     layers = sum(u.layer is not None for u in all_units)
-    for pp in range(1, 2 if alone else max(layers, 1) + 1):
-        plan, all_units = _prepare(graph, system, tp) if pp > 1 else (plan, all_units)
+    first: DoesNotFitError | None = None
+    for pp in range(1, 2 if system.chip.link is None else max(layers, 1) + 1):
+        plan = Plan(system.chip, plan.graph, tp, ())
         plan.stages = _even(all_units, pp, plan)
         try:
             return _explain(place(plan))
@@ -101,16 +117,6 @@ def _fewest_stages(graph: nx.DiGraph, system: System, tp: int) -> Plan:
             first = first or e
     assert first is not None
     raise first
-
-
-def _check_stages(plan: Plan, system: System, pp: int) -> Plan:
-    if plan.pp > pp:
-        raise DoesNotFitError(
-            f"{plan.graph.graph['name']} does not fit on {pp} stages of {plan.tp} {system.chip.name}: "
-            f"it needs {plan.pp}; "
-            f"raise --pp to {plan.pp}, or leave it out"
-        )
-    return plan
 
 
 def _even(all_units: list[Unit], pp: int, plan: Plan) -> tuple[Stage, ...]:
@@ -125,7 +131,7 @@ def _even(all_units: list[Unit], pp: int, plan: Plan) -> tuple[Stage, ...]:
     return tuple(Stage(s, tuple(all_units[cuts[s] : cuts[s + 1]])) for s in range(pp))
 
 
-def _pack(plan: Plan, all_units: list[Unit], pp: int | None) -> Plan:
+def _pack(plan: Plan, all_units: list[Unit]) -> Plan:
     """Fill each stage's memory in turn: whole layers, then groups of a layer that is too large, then slices of a
     group."""
     room = sum(int(t.capacity.value) for t in plan.chip.tiers_for("weight") if t.scope != "core")

@@ -6,6 +6,7 @@ The public names below are loaded when they are first used, so that `import stal
 from __future__ import annotations
 
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -18,6 +19,12 @@ if TYPE_CHECKING:
     from .workloads import Request, decode_graph, load_graph, load_model
 
     __version__: str
+
+# In a clone the rooms stand beside this folder, not in it. Python started in the clone's root finds this folder before
+# an installed package: it then finds the rooms too.
+_here = Path(__file__).parent
+if not (_here / "arch").is_dir() and (_here.parent / "arch" / "chip.py").is_file():
+    __path__.append(str(_here.parent))
 
 _HOMES = {
     "Request": "workloads",

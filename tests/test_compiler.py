@@ -165,7 +165,7 @@ def test_the_same_in_processes_with_other_hash_seeds() -> None:
     wanted = hashlib.sha256(program.text().encode()).hexdigest()
     for seed in ("77",):
         env = {**os.environ, "PYTHONHASHSEED": seed}
-        assert subprocess.check_output([sys.executable, "-c", code], env=env, text=True).strip() == wanted
+        assert subprocess.check_output([sys.executable, "-P", "-c", code], env=env, text=True).strip() == wanted
 
 
 def tiny_chip() -> Chip:

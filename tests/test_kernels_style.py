@@ -88,7 +88,6 @@ def test_tiles_of_a_linear_sum_to_its_weight(m: int, n: int, k: int, weight: str
     assert moved(program, "activation", write=True) >= m * n * 2
 
 
-@pytest.mark.xfail(strict=True, reason="kernel_ops stores only the last result of products that share an activation")
 def test_siblings_store_all_their_results() -> None:
     program = compiled(linear_graph(1, 4096, 64, siblings=3))
     assert moved(program, "activation", write=True) >= 3 * 4096 * 2
@@ -105,7 +104,6 @@ def test_small_linears_too(m: int, n: int, k: int, weight: str) -> None:
     check_kernels(run)
 
 
-@pytest.mark.xfail(strict=True, reason="kernel_ops counts all siblings in the format of the first")
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.sampled_from(DTYPES), min_size=2, max_size=3), st.integers(1, 3000), st.integers(1, 3000))
 def test_siblings_of_different_formats(formats: list[str], n: int, k: int) -> None:
@@ -161,7 +159,6 @@ def test_row_work_moves_what_it_must(rows: int, width: int, op: str) -> None:
     check_kernels(run)
 
 
-@pytest.mark.xfail(strict=True, reason="kernel_ops rounds a share of less than a byte up to one")
 def test_a_norm_of_many_narrow_rows_reads_its_weight_once() -> None:
     graph = new_graph("one", 100)
     inputs = {"x": add_tensor(graph, "x", "activation", (100, 4)), "weight": add_tensor(graph, "w", "weight", (4,))}
@@ -290,7 +287,6 @@ def test_overlap_is_never_slower(model: str, request_: dict[str, Any]) -> None:
     assert overlapped.bytes == plain.bytes
 
 
-@pytest.mark.xfail(strict=True, reason="barriers stand in the launcher's own queue, so that no launch passes one")
 def test_overlap_hides_launches() -> None:
     graph = graph_of("llama-3.1-8b")
     plain, overlapped = run_on(h100(), graph), run_on(with_fact(h100(), execution__overlap="programmatic"), graph)

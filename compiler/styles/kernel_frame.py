@@ -17,6 +17,8 @@ from ..tile import latency_fs, vector_fs
 if TYPE_CHECKING:
     from ..schedule import Block
 
+BARRIER = "barrier"  # with overlap, barriers have an engine of their own: launches pass them
+
 
 @dataclass
 class Kernels:
@@ -31,6 +33,7 @@ class Kernels:
         self.stages = self.chip.execution.stages or 2
         self.overlap = self.chip.execution.overlap == "programmatic"
         self.end: Ints | None = None
+        self.before: Ints | None = None
         self.launch: Ints | None = None
         m = self.em.machine
         self.load0, self.matrix0, self.vector0, self.store0 = (
@@ -40,10 +43,11 @@ class Kernels:
     def begin(self) -> None:
         """Launch: after the barrier of the kernel before, or with overlap after its launch."""
         gap = self.em.machine.cycles_fs(float(self.chip.execution.launch_gap.value) / self.chip.period_fs)
-        before, self.before = self.launch, self.end
+        before, older, self.before = self.launch, self.before, self.end
         self.launch = self.em.hold(self.em.machine.engine("launcher"), gap, LAUNCH, opcode=Opcode.LAUNCH)
         if self.overlap:
             self._wait(self.launch, before, 1)
+            self._wait(self.launch, older, 2)  # the kernel before the one that still runs is over
         else:
             self._wait(self.launch, self.before, 0)
 
@@ -64,9 +68,17 @@ class Kernels:
 
     def finish(self, finals: Ints) -> None:
         """Barrier: the kernel is over when all of these are done."""
-        assert self.launch is not None
-        self.end = self.em.hold(self.em.machine.engine("launcher"), 0, LAUNCH, opcode=Opcode.BARRIER)
+        gate = self.em.machine.engine(BARRIER if self.overlap else "launcher")
+        self.end = self.em.hold(gate, 0, LAUNCH, opcode=Opcode.BARRIER)
         self.em.after(np.broadcast_to(self.end, finals.shape), finals, Dep.ORDER)
+
+    def move(
+        self, first: int, core: Ints, nbytes: Ints, way: tuple[str, str, str], address: Any = 0, step: int = 0
+    ) -> tuple[Ints, Ints]:
+        """Transfers of the cores that have something to move: their numbers, and which of `core` they are of."""
+        which = np.flatnonzero(nbytes)
+        where = np.broadcast_to(address, nbytes.shape)[which]
+        return self.em.move(first + core[which], nbytes[which], [way] * len(which), where, step), which
 
     def way(self, tensor: str, store: bool = False) -> tuple[str, str, str]:
         """Route, tier and kind of a tensor."""
@@ -100,44 +112,42 @@ def stream(k: Kernels, tiles: Tiles) -> tuple[Ints, Ints]:
     core = np.arange(ctas) % k.cores
     ahead = min(k.stages, steps) if k.overlap else 0
     start = k.em.count
-    has = np.flatnonzero(tiles.operand_bytes)
     cta, step = np.repeat(np.arange(ctas), steps), np.tile(np.arange(steps), ctas)
-    operand = k.em.move(k.load0 + core[has], tiles.operand_bytes[has], [tiles.operand] * len(has))
-    address = tiles.address + np.concatenate([[0], np.cumsum(tiles.nbytes.ravel())[:-1]])
-    loads = k.em.move(k.load0 + core[cta], tiles.nbytes.ravel(), [tiles.way] * (ctas * steps), address, tiles.step)
+    nbytes = tiles.nbytes.ravel()
+    operand, has = k.move(k.load0, core, tiles.operand_bytes, tiles.operand)
+    address = tiles.address + np.cumsum(nbytes) - nbytes
+    loads, filled = k.move(k.load0, core[cta], nbytes, tiles.way, address, tiles.step)
     k.started(operand)
     k.started(loads, False)
-    loads = loads.reshape(ctas, steps)
     unit = k.matrix0 if tiles.cause == MATRIX else k.vector0
     latency = latency_fs(k.chip, tiles.cause)
-    compute = k.em.hold(
-        unit + np.repeat(core, steps), tiles.hold_fs.ravel(), tiles.cause, latency, n=ctas * steps
-    ).reshape(ctas, steps)
-    k.em.after(compute.ravel(), loads.ravel(), Dep.RAW)
-    k.em.after(compute[has, 0], operand, Dep.RAW)
+    compute = k.em.hold(unit + core[cta], tiles.hold_fs.ravel(), tiles.cause, latency, n=ctas * steps)
+    k.em.after(compute[filled], loads, Dep.RAW)
+    k.em.after(compute[has * steps], operand, Dep.RAW)
     # Buffers: the j-th load of a core waits until the (j - stages)-th tile has been used.
-    j = (np.arange(ctas) // k.cores)[:, None] * steps + np.arange(steps) - k.stages
-    late = j >= 0
-    user = compute[(j // steps * k.cores + core[:, None])[late], (j % steps)[late]]
-    k.em.after(loads[late], user, Dep.WAR)
+    j = cta // k.cores * steps + step - k.stages
+    user = (j // steps * k.cores + core[cta]) * steps + j % steps
+    late = j[filled] >= 0
+    k.em.after(loads[late], compute[user[filled][late]], Dep.WAR)
     # Queue order: a CTA's operand first (with overlap: behind the weights that may already come), then tile by tile.
     wide = 4 * (steps + 1)
     k.em.sort(start, np.concatenate([
-        has * wide + 4 * ahead - 2, cta * wide + 4 * step, cta * wide + 4 * np.maximum(step, ahead - 1) + 3,
+        has * wide + 4 * ahead - 2, (cta * wide + 4 * step)[filled], cta * wide + 4 * np.maximum(step, ahead - 1) + 3,
     ]))  # fmt: skip
-    return core, compute[:, -1]
+    return core, compute.reshape(ctas, steps)[:, -1]
 
 
 def epilogue(
-    k: Kernels, core: Ints, after: Ints, ops: Any, special: Any, nbytes: Any, way: tuple[str, str, str]
+    k: Kernels, core: Ints, after: Ints, ops: Any, special: Any, nbytes: Ints, way: tuple[str, str, str]
 ) -> Ints:
-    """A vector tail and the store of the results; returns the stores."""
+    """A vector tail and the store of the results; returns what completes each: the stores, or the tails without one."""
     n = len(core)
     tail = k.em.hold(k.vector0 + core, vector_fs(k.chip, ops, special), VECTOR, latency_fs(k.chip, VECTOR), n=n)
     k.em.after(tail, after, Dep.RAW)
-    stores = k.em.move(k.store0 + core, nbytes, [way] * n)
-    k.em.after(stores, tail, Dep.RAW)
-    return stores
+    stores, which = k.move(k.store0, core, nbytes, way)
+    k.em.after(stores, tail[which], Dep.RAW)
+    tail[which] = stores
+    return tail
 
 
 def reduce(k: Kernels, core: Ints, last: Ints, partial: Ints, parts: int, tail: Callable[[Ints, Ints], Ints]) -> Ints:

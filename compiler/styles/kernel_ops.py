@@ -34,41 +34,35 @@ def _one_gemm(k: Kernels, group: Group, g: Gemm) -> None:
     plan, chip = k.plan, k.chip
     weight = next(t for r, t in g.op.inputs.items() if r in ("weight", "b"))
     x = next(t for r, t in g.op.inputs.items() if r in ("x", "a"))
-    n = g.n * g.count
-    t = gemm_tiles(chip, n, g.k, DTYPE_BITS[plan.dtype(weight)], g.m)
+    bits, n = DTYPE_BITS[plan.dtype(weight)], g.n * g.count
+    t = gemm_tiles(chip, n, g.k, bits, g.m)
     tiles = -(-n // t.columns)
     cols = np.full(tiles, t.columns)
     cols[-1] = n - t.columns * (tiles - 1)
     ks = shares(g.k, t.split)
-    bias = sum(op.cost.reads[op.inputs["bias"]] for op in group.ops if "bias" in op.inputs)
-    size = g.nbytes
-    area = np.outer(ks, cols).ravel()  # [part, tile]
-    edges = np.concatenate([[0], np.cumsum(area)]) * DTYPE_BITS[plan.dtype(weight)] // 8
-    edges[-1] = size
-    nbytes = np.stack([shares(b, t.steps) for b in np.diff(edges)])
+    edges = np.concatenate([[0], np.cumsum(np.outer(ks, cols))]) * bits // 8  # CTAs are [part of the sum, tile]
+    edges[-1] = g.nbytes
     dtype = matrix_dtype(chip, plan.dtype(weight), plan.dtype(x))
     hold = matrix_fs(chip, dtype, g.m, np.tile(cols, t.split), np.repeat(ks, tiles) / t.steps)
-    operand = np.repeat(g.m * ks * DTYPE_BITS[plan.dtype(x)] // 8, tiles)
+    operand = np.repeat(-(-g.m * ks * DTYPE_BITS[plan.dtype(x)] // 8), tiles)
+    nbytes = np.stack([shares(b, t.steps) for b in np.diff(edges)])
     k.begin()
-    core, last = stream(
-        k,
-        Tiles(np.maximum(nbytes, 1), np.repeat(hold[:, None], t.steps, axis=1), k.way(weight), plan.address.get(weight,
-        0),
-               k.block.step.get(weight, 0), MATRIX, np.maximum(operand, 1), k.way(x)),
-    )  # fmt: skip
+    core, last = stream(k, Tiles(
+        nbytes, np.repeat(hold[:, None], t.steps, axis=1), k.way(weight),
+        plan.address.get(weight, 0), k.block.step.get(weight, 0), MATRIX, operand, k.way(x),
+    ))  # fmt: skip
     vector, special = _elementwise(group)
-    out = _output(group)
+    bias = sum(op.cost.reads[op.inputs["bias"]] for op in group.ops if "bias" in op.inputs)
+    outs = _results(k, group)
+    size = sum(plan.size(out) for out in outs)
 
     def tail(cores: Ints, done: Ints) -> Ints:
         ops = shares(vector, tiles) + (g.m * cols * t.split if t.split > 1 else 0)
-        result = shares(plan.size(out), tiles)
-        parts = np.maximum(shares(bias, tiles), 1)
-        loads = k.em.move(k.load0 + cores, parts, [k.way(weight)] * tiles) if bias else None
-        stores = epilogue(k, cores, done, ops, shares(special, tiles), np.maximum(result, 1), k.way(out, True))
-        if loads is not None:
-            k.started(loads, False)
-            k.em.after(stores, loads, Dep.RAW)
-        return stores
+        loads, which = k.move(k.load0, cores, shares(bias, tiles), k.way(weight))
+        finals = epilogue(k, cores, done, ops, shares(special, tiles), shares(size, tiles), k.way(outs[0], True))
+        k.started(loads, False)
+        k.em.after(finals[which], loads, Dep.RAW)
+        return finals
 
     if t.split > 1:
         partial = ints(np.tile(cols, t.split) * g.m * PARTIAL)
@@ -85,9 +79,15 @@ def _elementwise(group: Group) -> tuple[int, int]:
     )
 
 
-def _output(group: Group) -> str:
-    """The activation that leaves a group: the last made."""
-    return next(reversed(group.ops[-1].outputs.values()))
+def _results(k: Kernels, group: Group) -> list[str]:
+    """Tensors that leave a group: read outside, or by nobody at all."""
+    mine = {o.name for o in group.ops}
+    out = []
+    for tensor in (t for op in group.ops for t in op.outputs.values()):
+        readers = list(k.plan.graph.successors(tensor))
+        if not readers or any(r not in mine for r in readers):
+            out.append(tensor)
+    return out
 
 
 def attention(k: Kernels, group: Group) -> None:
@@ -111,13 +111,11 @@ def attention(k: Kernels, group: Group) -> None:
     products = matrix_fs(chip, dtype, c.m, keys, c.k) + matrix_fs(chip, dtype, c.m, c.k, keys)
     q = sum(c.reads[op.inputs[r]] for r in ("q", "k", "v"))
     k.begin()
-    core, last = stream(
-        k,
-        Tiles(np.maximum(np.stack([shares(b, steps) for b in size]), 1), np.repeat(products[:, None], steps, axis=1),
-        k.way(cache),
-               plan.address.get(cache, 0), k.block.step.get(cache, 0), MATRIX, np.full(len(part), -(-q // pairs)),
-               k.way(op.inputs["q"])),
-    )  # fmt: skip
+    core, last = stream(k, Tiles(
+        np.stack([shares(b, steps) for b in size]), np.repeat(products[:, None], steps, axis=1), k.way(cache),
+        plan.address.get(cache, 0), k.block.step.get(cache, 0), MATRIX, np.full(len(part), -(-q // pairs)),
+        k.way(op.inputs["q"]),
+    ))  # fmt: skip
     soft = k.em.hold(k.vector0 + core, softmax * steps, VECTOR, latency_fs(chip, VECTOR), n=len(core))
     k.em.after(soft, last, Dep.RAW)
     out = op.outputs["out"]
@@ -145,10 +143,11 @@ def _append(k: Kernels, group: Group, cores: Ints) -> Ints:
     made = group.produced
     new = [t for o in ops for t in o.inputs.values() if t not in made]
     nbytes = sum(k.plan.size(t) for t in dict.fromkeys(new))
-    loads = k.em.move(k.load0 + cores, shares(nbytes, len(cores)), [k.way(new[0])] * len(cores))
+    loads, which = k.move(k.load0, cores, shares(nbytes, len(cores)), k.way(new[0]))
     k.started(loads)
     ops_n = sum(o.cost.vector_ops for o in ops)
     stored = shares(sum(k.plan.size(t) for t in slots), len(cores))
+    cores, stored = cores[which], stored[which]
     return epilogue(k, cores, loads, shares(ops_n, len(cores)), 0, stored, k.way(slots[0], True))
 
 
@@ -171,36 +170,21 @@ def vector(k: Kernels, group: Group) -> None:
     core = np.arange(ctas) % k.cores
     k.begin()
     vector, special = _elementwise(group)
-    pieces = [np.maximum(shares(n, ctas), 1) for n in ins.values() if n]
-    ways = [k.way(t) for t, n in ins.items() if n]
-    loads = [k.em.move(k.load0 + core, size, [way] * ctas) for size, way in zip(pieces, ways, strict=True)]
-    for load, way in zip(loads, ways, strict=True):
-        k.started(load, way[2] == "activation")
-    work = k.em.hold(
-        k.vector0 + core,
-        vector_fs(k.chip, shares(vector, ctas), shares(special, ctas)),
-        VECTOR,
-        latency_fs(k.chip, VECTOR),
-        n=ctas,
-    )
-    for load in loads:
-        k.em.after(work, load, Dep.RAW)
-    finals = []
-    kept = [t for o in group.ops for t in o.outputs.values() if _leaves(k, group, t)]
-    for t in kept:
-        size = plan.size(t)
-        n = min(ctas, size)
-        stores = k.em.move(k.store0 + core[:n], shares(size, n), [k.way(t, True)] * n)
-        k.em.after(stores, work[:n], Dep.RAW)
+    loads = [(k.move(k.load0, core, shares(n, ctas), k.way(t)), plan.kind(t)) for t, n in ins.items()]
+    for (load, _), kind in loads:
+        k.started(load, kind == "activation")
+    hold = vector_fs(k.chip, shares(vector, ctas), shares(special, ctas))
+    work = k.em.hold(k.vector0 + core, hold, VECTOR, latency_fs(k.chip, VECTOR), n=ctas)
+    for (load, which), _ in loads:
+        k.em.after(work[which], load, Dep.RAW)
+    idle = np.setdiff1d(np.arange(ctas), np.concatenate([which for (_, which), _ in loads]))
+    k.started(work[idle])
+    finals = [work]
+    for t in _results(k, group):
+        stores, which = k.move(k.store0, core, shares(plan.size(t), ctas), k.way(t, True))
+        k.em.after(stores, work[which], Dep.RAW)
         finals.append(stores)
-    k.finish(np.concatenate(finals) if finals else work)
-
-
-def _leaves(k: Kernels, group: Group, tensor: str) -> bool:
-    """True if anything outside the group reads the tensor, or nothing reads it at all (a result)."""
-    readers = list(k.plan.graph.successors(tensor))
-    mine = {o.name for o in group.ops}
-    return not readers or any(r not in mine for r in readers)
+    k.finish(np.concatenate(finals))
 
 
 def collective(k: Kernels, group: Group) -> None:
@@ -223,7 +207,7 @@ def collective(k: Kernels, group: Group) -> None:
             cores = np.arange(max(1, min(k.cores, r.reduce // GRAIN)))
             loads = k.em.move(k.load0 + cores, shares(r.reduce, len(cores)), [k.scratch(False)] * len(cores))
             k.em.after(loads, sent, Dep.RAW)
-            out = np.maximum(shares(nbytes, len(cores)), 1)
-            before = epilogue(k, cores, loads, shares(r.reduce * 8 // bits, len(cores)), 0, out, k.scratch(True))
+            ops, out = shares(r.reduce * 8 // bits, len(cores)), shares(nbytes, len(cores))
+            before = epilogue(k, cores, loads, ops, 0, out, k.scratch(True))
     assert before is not None
     k.finish(before)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ..emit import Emitter
 from ..machine import LINK, EngineRow, link_port, nearest_buffer, port_of, window_of
 from ..plan import Group, Plan
-from .kernel_frame import Kernels
+from .kernel_frame import BARRIER, Kernels
 from .kernel_ops import attention, collective, gemm, vector
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ def engines(plan: Plan) -> list[EngineRow]:
     chip = plan.chip
     buffer = f"bandwidth:{nearest_buffer(chip)}"
     rows = [EngineRow("launcher", "launcher")]
+    if chip.execution.overlap == "programmatic":
+        rows.append(EngineRow(BARRIER, "launcher"))
     if chip.link is not None:
         rows.append(EngineRow("network", "network", port=link_port(chip), port_cause=LINK))
     cores = int(chip.cores.value)
@@ -53,6 +55,8 @@ def emit(block: Block, em: Emitter) -> None:
     em.export(k.end, 0)
     if k.overlap:
         em.export(k.launch, 1)
+        if k.before is not None:
+            em.export(k.before, 2)
 
 
 KERNELS: dict[str, Callable[[Kernels, Group], None]] = {
