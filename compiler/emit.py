@@ -74,12 +74,12 @@ class Emitter:
     def after(self, to: Any, pred: Any, kind: Dep) -> None:
         """Edges: each of `to` waits for the matching one of `pred` (arrays are broadcast)."""
         one, two = np.broadcast_arrays(np.atleast_1d(to), np.atleast_1d(pred))
-        self._edges.append((ints(one), ints(two), int(kind), 0))
+        self._edges.append((one.copy(), two.copy(), int(kind), 0))
 
     def after_slot(self, to: Any, slot: Any, kind: Dep) -> None:
         """Edges to what the block before exports as `slot`."""
         one, two = np.broadcast_arrays(np.atleast_1d(to), np.atleast_1d(slot))
-        self._edges.append((ints(one), ints(two), int(kind), 1))
+        self._edges.append((one.copy(), two.copy(), int(kind), 1))
 
     def export(self, which: Any, slot: Any) -> None:
         """Let the next block wait for these instructions as slots."""

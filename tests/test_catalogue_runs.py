@@ -8,7 +8,7 @@ import networkx as nx
 import pytest
 from laws import check_bytes, check_kernels, check_run, graph_of, system_of
 
-from stallscope import compile_graph, simulate
+from stallscope import StallscopeError, compile_graph, load_model, simulate
 from stallscope.arch import System, chip_names, load_chip, load_system, system_names
 from stallscope.compiler.fit import DoesNotFitError
 from stallscope.sim.run import Run
@@ -74,7 +74,12 @@ def test_all_pairs(chip: str, model: str) -> None:
 @pytest.mark.parametrize("model", model_names())
 @pytest.mark.parametrize("name", system_names())
 def test_all_systems(name: str, model: str) -> None:
-    check_pair(name, model)
+    tp, heads = load_system(name).tp, load_model(model).num_attention_heads
+    if tp and heads % tp:
+        with pytest.raises(StallscopeError, match=rf"tp {tp} does not share out {heads} heads"):
+            compile_graph(graph_of(model), load_system(name))
+    else:
+        check_pair(name, model)
 
 
 @pytest.mark.slow

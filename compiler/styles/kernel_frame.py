@@ -146,8 +146,9 @@ def epilogue(
     k.em.after(tail, after, Dep.RAW)
     stores, which = k.move(k.store0, core, nbytes, way)
     k.em.after(stores, tail[which], Dep.RAW)
-    tail[which] = stores
-    return tail
+    finals = tail.copy()
+    finals[which] = stores
+    return finals
 
 
 def reduce(k: Kernels, core: Ints, last: Ints, partial: Ints, parts: int, tail: Callable[[Ints, Ints], Ints]) -> Ints:
