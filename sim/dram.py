@@ -1,11 +1,12 @@
 """DRAM lanes in Numba: a controller and its banks, from command to command (docs/model.md, section 10).
 
-A lane keeps, per bank and above, the first legal tick of every command, and per bank the oldest burst of each kind; so
-the next command is found without a look at any tick between, or at any other burst. tests/naive_dram.py looks at them all.
-State is one row per lane in int64 arrays; nothing is allocated or raised here.
-"""
+A lane keeps, for every bank and what lies above it, the first legal tick of each command, and for every bank the oldest burst
+of each kind; so the next command is found without a look at the ticks between, or at any other burst. What was found
+stays found while nothing changes it. tests/naive_dram.py looks at every burst in every tick, and must agree.
 
-from typing import NamedTuple
+A lane is one row of int64: the parameters of its kind, its numbers, then areas at the offsets A_*. Banks and queued
+bursts are known by their offset in the row. Nothing is allocated or raised here.
+"""
 
 import numpy as np
 from numba import njit
@@ -16,200 +17,274 @@ ACT, PRE, PREA, RD, WR, REFA, REFB = range(7)
 NEVER = np.int64(2**61)
 CLOSED, ACTIVATING = -1, -2
 
+# Parameters: the columns of `Drams.params`.
 (
     P_RANKS, P_SIDS, P_GROUPS, P_BANKS, P_ROWS, P_COLUMNS, P_BYTES, P_TICK, P_BUSES, P_EDGES, P_READ, P_READS, P_WRITES,
     P_FROM, P_TO, P_REFRESH, P_INTERVAL, P_BUSY, P_SPLIT, P_CLOCKED, P_CLOCK_READ, P_CLOCK_WRITE, P_HASH,
 ) = range(23)  # fmt: skip
-# Numbers of a lane. COLUMN_* and ROW_* hold what the last look found.
+# Numbers of a lane. COLUMN_*, ROW_*, MAINT_*: the next command of each kind, as last found; *_OK: still true.
 (
-    D_KIND, D_NOW, D_MODE, D_DUE, D_REF_BANK, D_REF_RANK, D_CLOCK, D_SYNC, D_HALF, D_DEADLINE, D_READS, D_WRITES,
-    D_ACTIVE, D_SEQ, D_FREE, D_MHEAD, D_MCOUNT, D_HITS, D_MISSES, D_CONFLICTS, D_RUN, D_RUNS,
-    COLUMN_T, COLUMN_E, COLUMN_ACTIVE, ROW_T, ROW_SEQ, ROW_B, ROW_C, MAINT_T, MAINT_C,
-    D_PROMOTED, D_LAST,
-) = range(33)  # fmt: skip
-LANE_COLUMNS = 33
-# Bank columns, behind the seven ready ticks. Two columns per kind: reads, writes.
-B_ROW, B_ACTIVE, B_HEAD, B_TAIL, B_HIT, B_MISS = 7, 8, 9, 11, 13, 15
-BANK_COLUMNS = 17
-# Rank columns, behind the ready ticks: the last four ACT and REFB, newest first.
-K_PAST = 7
+    D_NOW, D_MODE, D_DUE, D_REF_BANK, D_REF_RANK, D_CLOCK, D_SYNC, D_HALF, D_DEADLINE, D_READS, D_WRITES, D_ACTIVE,
+    D_SEQ, D_PROMOTED, D_FREE, D_MHEAD, D_MCOUNT, D_BUSY, D_OLDEST, D_OLDEST_W, D_NEWEST, D_NEWEST_W, D_RUN, D_RUNS,
+    D_HITS, D_MISSES, D_CONFLICTS, D_LAST, D_QUEUED,
+    COLUMN_OK, COLUMN_T, COLUMN_E, COLUMN_ACTIVE, COLUMN_ARRIVE, COLUMN_SEQ,
+    ROW_OK, ROW_T, ROW_B, ROW_C, ROW_SEQ, MAINT_T, MAINT_C,
+    A_POINTERS, A_FIELDS, A_FIELDS_END, A_CHANNEL, A_RANK, A_SID, A_GROUP, A_BANK, A_ENTRY, A_FREE, A_BUSY, A_MAINT,
+    A_ALLOWED,
+) = range(23, 23 + 55)  # fmt: skip
+HEADER = 78
+# Rules of a command: where its lists begin, and end, in this order. A rule is (command after, ticks), in the window list
+# (command after, ticks, commands back).
+CHANNEL_RULES, RANK_RULES, SID_RULES, GROUP_RULES, BANK_RULES, NEAR_RANK, NEAR_SID, WINDOW = range(8)
+LISTS = 9
+# A node's first columns are the first legal ticks of the seven commands.
+NODE = 8
+K_PAST = 7  # a rank's last four ACT, then its last four REFB, newest first
 RANK_COLUMNS = 15
-G_WORK = 7  # group column: bursts at its banks
-GROUP_COLUMNS = 8
-# Queued bursts.
-N_RUN, N_BURST, N_BANK, N_ROW, N_ARRIVE, N_WRITE, N_SEEN, N_SEQ, N_NEXT, N_BACK, N_ID = range(11)
-ENTRY_COLUMNS = 11
-# Runs of bursts: consecutive numbers that arrive together.
+B_ROW, B_ACTIVE, B_WORK, B_PLACE, B_GROUP, B_SID, B_RANK, B_NUMBER = range(7, 15)
+B_HEAD, B_TAIL, B_HIT, B_MISS = 15, 17, 19, 21  # a column for reads, one for writes
+BANK_COLUMNS = 23
+# Queued bursts; N_OLDER and N_NEWER run through the whole queue, N_BACK and N_NEXT through those of one bank.
+N_RUN, N_BURST, N_BANK, N_ROW, N_ARRIVE, N_WRITE, N_SEEN, N_SEQ, N_ORDER, N_NEXT, N_BACK, N_NEWER, N_OLDER = range(13)
+ENTRY_COLUMNS = 13
+FIELD_COLUMNS = 4  # field, shift (-1: no power of two), size, worth
+# Runs of consecutive bursts that come together.
 R_FIRST, R_COUNT, R_WRITE, R_AVAILABLE, R_SENT, R_LEFT, R_DONE = range(7)
 RUN_COLUMNS = 7
 MAINTENANCE_ROOM = 256
 
 
-class Dram(NamedTuple):
-    """Kinds (read only), then lanes."""
-
-    params: np.ndarray  # [kind, P_*]
-    rule_ptr: np.ndarray  # [kind, 8]: rules by the command before
-    rules: np.ndarray  # rows: command after, level, ticks, commands back
-    near_ptr: np.ndarray  # [kind, 8]: rules between sibling nodes
-    near: np.ndarray
-    field_ptr: np.ndarray
-    fields: np.ndarray  # rows: field, shift (-1: no power of two), size, worth
-    g: np.ndarray  # [lane, D_*]
-    channel: np.ndarray  # [lane, command]: first legal tick
-    rank: np.ndarray  # [lane, rank, ...]
-    sid: np.ndarray
-    group: np.ndarray
-    bank: np.ndarray
-    entry: np.ndarray  # [lane, slot, N_*]
-    free: np.ndarray  # [lane, slot]
-    maintenance: np.ndarray  # [lane, slot, 2]: bank, command
-    allowed: np.ndarray  # [lane, sid]: first tick of the next set of bank refreshes
-    runs: np.ndarray  # [lane, slot, R_*]
-    accepted: np.ndarray  # [burst] of the first lane, if it has room
-    done: np.ndarray
+@_compiled
+def _raise(m, at, end, node, now):
+    """The commands of a list of rules come no sooner in this node."""
+    while at < end:
+        ready = now + m[at + 1]
+        if m[node + m[at]] < ready:
+            m[node + m[at]] = ready
+        at += 2
 
 
 @_compiled
-def _raise(d, l, command, now, kind, bank, group, sid, rank):
-    """A command is given at `now`: the first legal ticks of those after it."""
-    deep = command != PREA and command != REFA
+def _command(m, b, command, now):
+    """A command is given to a bank (PREA and REFA: to the rank of that bank)."""
+    p = m[A_POINTERS] + command * LISTS
+    rank = m[b + B_RANK]
+    _raise(m, m[p + CHANNEL_RULES], m[p + RANK_RULES], m[A_CHANNEL], now)
+    _raise(m, m[p + RANK_RULES], m[p + SID_RULES], rank, now)
+    _raise(m, m[p + SID_RULES], m[p + GROUP_RULES], m[b + B_SID], now)
+    _raise(m, m[p + GROUP_RULES], m[p + BANK_RULES], m[b + B_GROUP], now)
+    _raise(m, m[p + BANK_RULES], m[p + NEAR_RANK], b, now)
+    if m[p + NEAR_RANK] < m[p + NEAR_SID]:
+        for other in range(m[A_RANK], m[A_SID], RANK_COLUMNS):
+            if other != rank:
+                _raise(m, m[p + NEAR_RANK], m[p + NEAR_SID], other, now)
+    if m[p + NEAR_SID] < m[p + WINDOW] and m[P_SIDS] > 1:
+        first = m[A_SID] + (m[b + B_SID] - m[A_SID]) // (NODE * m[P_SIDS]) * NODE * m[P_SIDS]
+        for other in range(first, first + NODE * m[P_SIDS], NODE):
+            if other != m[b + B_SID]:
+                _raise(m, m[p + NEAR_SID], m[p + WINDOW], other, now)
     if command == ACT or command == REFB:
-        at = K_PAST + (4 if command == REFB else 0)
-        for k in range(3, 0, -1):
-            d.rank[l, rank, at + k] = d.rank[l, rank, at + k - 1]
-        d.rank[l, rank, at] = now
-    for i in range(d.rule_ptr[kind, command], d.rule_ptr[kind, command + 1]):
-        after, level, ready = d.rules[i, 0], d.rules[i, 1], now + d.rules[i, 2]
-        if level == 4:
-            if deep and d.bank[l, bank, after] < ready:
-                d.bank[l, bank, after] = ready
-        elif level == 3:
-            if deep and d.group[l, group, after] < ready:
-                d.group[l, group, after] = ready
-        elif level == 1:
-            if d.rules[i, 3] > 1:
-                past = d.rank[l, rank, K_PAST + (4 if command == REFB else 0) + d.rules[i, 3] - 1]
-                if past < 0:
-                    continue
-                ready = past + d.rules[i, 2]
-            if d.rank[l, rank, after] < ready:
-                d.rank[l, rank, after] = ready
-        elif level == 0:
-            if d.channel[l, after] < ready:
-                d.channel[l, after] = ready
-        elif deep and d.sid[l, sid, after] < ready:
-            d.sid[l, sid, after] = ready
-    for i in range(d.near_ptr[kind, command], d.near_ptr[kind, command + 1]):
-        after, ready = d.near[i, 0], now + d.near[i, 2]
-        if d.near[i, 1] == 1:
-            for other in range(d.params[kind, P_RANKS]):
-                if other != rank and d.rank[l, other, after] < ready:
-                    d.rank[l, other, after] = ready
-        else:
-            sids = d.params[kind, P_SIDS]
-            for other in range(rank * sids, rank * sids + sids):
-                if other != sid and d.sid[l, other, after] < ready:
-                    d.sid[l, other, after] = ready
+        past = rank + K_PAST + (4 if command == REFB else 0)
+        m[past + 3] = m[past + 2]
+        m[past + 2] = m[past + 1]
+        m[past + 1] = m[past]
+        m[past] = now
+        for at in range(m[p + WINDOW], m[p + WINDOW + 1], 3):
+            before = m[past + m[at + 2] - 1]
+            if before >= 0:
+                m[rank + m[at]] = max(m[rank + m[at]], before + m[at + 1])
 
 
 @_compiled
-def _command(d, l, command, bank, now):
-    p = d.params[d.g[l, D_KIND]]
-    group = bank // p[P_BANKS]
-    sid = group // p[P_GROUPS]
-    _raise(d, l, command, now, d.g[l, D_KIND], bank, group, sid, sid // p[P_SIDS])
+def _ready(m, b, command, first):
+    """The first legal tick of a command to this bank, `first` or later, on its clock edge."""
+    t = max(m[b + command], m[m[b + B_GROUP] + command], m[m[b + B_SID] + command])
+    t = max(t, m[m[b + B_RANK] + command], m[m[A_CHANNEL] + command], first)
+    if m[P_EDGES] and command != PRE:
+        t |= 1
+    return t
 
 
 @_compiled
-def _next_hit(d, l, bank, q, e, row):
+def _next_hit(m, e, row):
     """The first burst from e on, in its bank's list, for this row (-1: none)."""
-    while e >= 0 and d.entry[l, e, N_ROW] != row:
-        e = d.entry[l, e, N_NEXT]
+    while e >= 0 and m[e + N_ROW] != row:
+        e = m[e + N_NEXT]
     return e
 
 
 @_compiled
-def _opened(d, l, bank, row):
+def _closed(m, b):
+    m[b + B_ROW] = CLOSED
+    m[b + B_HIT] = m[b + B_HIT + 1] = m[b + B_MISS] = m[b + B_MISS + 1] = -1
+
+
+@_compiled
+def _try_column(m, b, e, active, first):
+    """A burst may give RD or WR from `first` on: is it the next of all?"""
+    t = _ready(m, b, RD + m[e + N_WRITE], first)
+    if t > m[COLUMN_T]:
+        return
+    if t == m[COLUMN_T]:
+        if active != m[COLUMN_ACTIVE]:
+            if not active:
+                return
+        elif active:
+            if m[e + N_ARRIVE] > m[COLUMN_ARRIVE]:
+                return
+            if m[e + N_ARRIVE] == m[COLUMN_ARRIVE] and m[e + N_ORDER] > m[COLUMN_SEQ]:
+                return
+        elif m[e + N_SEQ] > m[COLUMN_SEQ]:
+            return
+    m[COLUMN_T], m[COLUMN_E], m[COLUMN_ACTIVE], m[COLUMN_ARRIVE] = t, e, active, m[e + N_ARRIVE]
+    m[COLUMN_SEQ] = m[e + N_ORDER] if active else m[e + N_SEQ]
+
+
+@_compiled
+def _try_row(m, b, q, first):
+    """A bank may give ACT or PRE for its queued bursts: is that the next of all?"""
+    row = m[b + B_ROW]
+    if row >= 0:
+        e = m[b + B_MISS + q]
+        if e < 0 or m[b + B_ACTIVE] >= 0:
+            return
+        h = m[b + B_HIT + q]
+        if h >= 0 and m[h + N_ARRIVE] <= m[e + N_ARRIVE]:
+            return  # a hit that came no later keeps the row open
+        command = PRE
+    else:
+        e = m[b + B_HEAD + q]
+        if e < 0 or row == ACTIVATING or m[D_HALF] >= 0:
+            return
+        command = ACT
+    t = _ready(m, b, command, first)
+    if t < m[ROW_T] or (t == m[ROW_T] and m[e + N_SEQ] < m[ROW_SEQ]):
+        m[ROW_T], m[ROW_B], m[ROW_C], m[ROW_SEQ] = t, b, command, m[e + N_SEQ]
+
+
+@_compiled
+def _find_column(m, first, queued):
+    """The next RD or WR: the earliest, then bursts whose row was opened for them, then the oldest."""
+    if m[COLUMN_OK] and m[COLUMN_T] >= first:
+        return
+    m[COLUMN_OK], m[COLUMN_T] = 1, NEVER
+    q = m[D_MODE]
+    if m[D_ACTIVE] == 0:
+        e = m[D_OLDEST + q] if queued else np.int64(-1)
+        if e < 0:
+            return
+        b = m[e + N_BANK]
+        if m[b + B_ROW] == m[e + N_ROW]:  # the oldest of all, at the first tick that any could have
+            t = max(m[m[b + B_RANK] + RD + q], m[m[A_CHANNEL] + RD + q], first)
+            if m[P_EDGES]:
+                t |= 1
+            if m[P_RANKS] == 1 and _ready(m, b, RD + q, first) == t:
+                m[COLUMN_T], m[COLUMN_E], m[COLUMN_ACTIVE], m[COLUMN_SEQ] = t, e, 0, m[e + N_SEQ]
+                return
+    for at in range(m[A_BUSY], m[A_BUSY] + m[D_BUSY]):
+        b = m[at]
+        if m[b + B_ACTIVE] >= 0:
+            _try_column(m, b, m[b + B_ACTIVE], 1, first)
+        if queued and m[b + B_HIT + q] >= 0:
+            _try_column(m, b, m[b + B_HIT + q], 0, first)
+
+
+@_compiled
+def _find_row(m, first):
+    """The next ACT or PRE for queued bursts: the earliest, then the oldest burst's."""
+    if m[ROW_OK] and m[ROW_T] >= first:
+        return
+    m[ROW_OK], m[ROW_T] = 1, NEVER
+    q = m[D_MODE]
+    if m[D_READS + q] == 0:
+        return
+    for at in range(m[A_BUSY], m[A_BUSY] + m[D_BUSY]):
+        _try_row(m, m[at], q, first)
+
+
+@_compiled
+def _opened(m, b, row, first):
     """The bank's row is open: which bursts hit it, which miss it."""
-    d.bank[l, bank, B_ROW] = row
+    m[b + B_ROW] = row
     for q in range(2):
-        e = d.bank[l, bank, B_HEAD + q]
-        d.bank[l, bank, B_HIT + q] = _next_hit(d, l, bank, q, e, row)
-        while e >= 0 and d.entry[l, e, N_ROW] == row:
-            e = d.entry[l, e, N_NEXT]
-        d.bank[l, bank, B_MISS + q] = e
+        e = m[b + B_HEAD + q]
+        m[b + B_HIT + q] = _next_hit(m, e, row)
+        while e >= 0 and m[e + N_ROW] == row:
+            e = m[e + N_NEXT]
+        m[b + B_MISS + q] = e
+    if m[COLUMN_OK]:
+        if m[b + B_ACTIVE] >= 0:
+            _try_column(m, b, m[b + B_ACTIVE], 1, first)
+        if m[D_QUEUED] and m[b + B_HIT + m[D_MODE]] >= 0:
+            _try_column(m, b, m[b + B_HIT + m[D_MODE]], 0, first)
 
 
 @_compiled
-def _closed(d, l, bank):
-    d.bank[l, bank, B_ROW] = CLOSED
-    d.bank[l, bank, B_HIT] = d.bank[l, bank, B_HIT + 1] = -1
-    d.bank[l, bank, B_MISS] = d.bank[l, bank, B_MISS + 1] = -1
+def _activate(m, e, now):
+    """The burst's row is open, and the burst is no longer in the window of its queue."""
+    b = m[e + N_BANK]
+    m[e + N_ORDER] = m[D_PROMOTED]
+    m[D_PROMOTED] += 1
+    m[b + B_ACTIVE] = e
+    m[D_ACTIVE] += 1
+    _opened(m, b, m[e + N_ROW], now + 1)
 
 
 @_compiled
-def _unlink(d, l, e):
+def _unlink(m, e):
     """Takes a burst out of its bank's list and its queue."""
-    bank, q = d.entry[l, e, N_BANK], d.entry[l, e, N_WRITE]
-    after, back = d.entry[l, e, N_NEXT], d.entry[l, e, N_BACK]
+    b, q = m[e + N_BANK], m[e + N_WRITE]
+    after, back = m[e + N_NEXT], m[e + N_BACK]
     if back >= 0:
-        d.entry[l, back, N_NEXT] = after
+        m[back + N_NEXT] = after
     else:
-        d.bank[l, bank, B_HEAD + q] = after
+        m[b + B_HEAD + q] = after
     if after >= 0:
-        d.entry[l, after, N_BACK] = back
+        m[after + N_BACK] = back
     else:
-        d.bank[l, bank, B_TAIL + q] = back
-    d.g[l, D_READS + q] -= 1
+        m[b + B_TAIL + q] = back
+    newer, older = m[e + N_NEWER], m[e + N_OLDER]
+    if older >= 0:
+        m[older + N_NEWER] = newer
+    else:
+        m[D_OLDEST + q] = newer
+    if newer >= 0:
+        m[newer + N_OLDER] = older
+    else:
+        m[D_NEWEST + q] = older
+    m[D_READS + q] -= 1
 
 
 @_compiled
-def _finish(d, l, e, now):
-    """The burst's RD or WR is given."""
-    g = d.g
-    p = d.params[g[l, D_KIND]]
-    write = d.entry[l, e, N_WRITE]
-    done = now if write else now + p[P_READ]
-    if p[P_CLOCKED]:
-        g[l, D_CLOCK] = max(g[l, D_CLOCK], now + (p[P_CLOCK_WRITE] if write else p[P_CLOCK_READ]))
-    _leave(d, l, d.entry[l, e, N_RUN], d.entry[l, e, N_ID], done)
-    d.group[l, d.entry[l, e, N_BANK] // p[P_BANKS], G_WORK] -= 1
-    d.free[l, g[l, D_FREE]] = e
-    g[l, D_FREE] += 1
+def _leave(m, runs, done, run, number, t):
+    """A burst of a run is through at tick t."""
+    runs[run, R_LEFT] -= 1
+    if runs[run, R_DONE] < t:
+        runs[run, R_DONE] = t
+    if m[D_LAST] < t:
+        m[D_LAST] = t
+    if number < done.shape[0]:
+        done[number, 1] = t
 
 
 @_compiled
-def _leave(d, l, run, number, done):
-    """A burst of a run is through at tick `done`."""
-    d.runs[l, run, R_LEFT] -= 1
-    d.runs[l, run, R_DONE] = max(d.runs[l, run, R_DONE], done)
-    d.g[l, D_LAST] = max(d.g[l, D_LAST], done)
-    if number < d.done.shape[0]:
-        d.done[number] = done
-
-
-@_compiled
-def _accept(d, l, run):
+def _accept(m, runs, done, run):
     """Sends the next burst of a run. False: its queue is full."""
-    g = d.g
-    kind = g[l, D_KIND]
-    p = d.params[kind]
-    q = d.runs[l, run, R_WRITE]
-    full = g[l, D_READS + q] >= p[P_READS + q]
-    if full and g[l, D_WRITES] == 0:
+    q = runs[run, R_WRITE]
+    full = m[D_READS + q] >= m[P_READS + q]
+    if full and m[D_WRITES] == 0:
         return False
-    burst = d.runs[l, run, R_FIRST] + d.runs[l, run, R_SENT]
+    burst = runs[run, R_FIRST] + runs[run, R_SENT]
     rank = sid = group = inner = row = column = np.int64(0)
     rest = burst
-    for i in range(d.field_ptr[kind], d.field_ptr[kind + 1]):
-        field, shift, size, worth = d.fields[i, 0], d.fields[i, 1], d.fields[i, 2], d.fields[i, 3]
+    for at in range(m[A_FIELDS], m[A_FIELDS_END], FIELD_COLUMNS):
+        field, shift = m[at], m[at + 1]
         if shift >= 0:
-            value = (rest & (size - 1)) * worth
+            value = (rest & (m[at + 2] - 1)) * m[at + 3]
             rest >>= shift
         else:
-            value = rest % size * worth
-            rest //= size
+            value = rest % m[at + 2] * m[at + 3]
+            rest //= m[at + 2]
         if field == 5:
             column += value
         elif field == 4:
@@ -222,9 +297,9 @@ def _accept(d, l, run):
             sid += value
         else:
             rank += value
-    if p[P_HASH]:
+    if m[P_HASH]:
         for level in range(4):
-            size = p[level]
+            size = m[level]
             low = column & (size - 1)
             if level == 0:
                 rank ^= low
@@ -237,489 +312,414 @@ def _accept(d, l, run):
             while size > 1:
                 size >>= 1
                 column >>= 1
-    group += (rank * p[P_SIDS] + sid) * p[P_GROUPS]
-    bank = group * p[P_BANKS] + inner
-    number = g[l, D_SEQ]
-    if g[l, D_WRITES] > 0:  # a write to the same place is queued: forwarded, or merged
-        e = d.bank[l, bank, B_HEAD + 1]
+    bank = ((rank * m[P_SIDS] + sid) * m[P_GROUPS] + group) * m[P_BANKS] + inner
+    b = m[A_BANK] + bank * BANK_COLUMNS
+    number = m[D_SEQ]
+    now = m[D_NOW]
+    if m[D_WRITES] > 0:  # a write to the same place is queued: this read is forwarded, this write merged
+        e = m[b + B_HEAD + 1]
         while e >= 0:
-            if d.entry[l, e, N_BURST] == burst:
-                if number < d.accepted.shape[0]:
-                    d.accepted[number] = g[l, D_NOW]
-                _leave(d, l, run, number, g[l, D_NOW] + 1 - q)
-                g[l, D_SEQ] += 1
-                d.runs[l, run, R_SENT] += 1
+            if m[e + N_BURST] == burst:
+                if number < done.shape[0]:
+                    done[number, 0] = now
+                _leave(m, runs, done, run, number, now + 1 - q)
+                m[D_SEQ] += 1
+                runs[run, R_SENT] += 1
                 return True
-            e = d.entry[l, e, N_NEXT]
+            e = m[e + N_NEXT]
         if full:
             return False
-    if number < d.accepted.shape[0]:
-        d.accepted[number] = g[l, D_NOW]
-    g[l, D_FREE] -= 1
-    e = d.free[l, g[l, D_FREE]]
-    d.entry[l, e, N_RUN] = run
-    d.entry[l, e, N_BURST] = burst
-    d.entry[l, e, N_BANK] = bank
-    d.entry[l, e, N_ROW] = row
-    d.entry[l, e, N_ARRIVE] = g[l, D_NOW]
-    d.entry[l, e, N_WRITE] = q
-    d.entry[l, e, N_SEEN] = 0
-    d.entry[l, e, N_SEQ] = number
-    d.entry[l, e, N_ID] = number
-    d.entry[l, e, N_NEXT] = -1
-    back = d.bank[l, bank, B_TAIL + q]
-    d.entry[l, e, N_BACK] = back
-    if back >= 0:
-        d.entry[l, back, N_NEXT] = e
+    if number < done.shape[0]:
+        done[number, 0] = now
+    m[D_FREE] -= 1
+    e = m[m[A_FREE] + m[D_FREE]]
+    m[e + N_RUN] = run
+    m[e + N_BURST] = burst
+    m[e + N_BANK] = b
+    m[e + N_ROW] = row
+    m[e + N_ARRIVE] = now
+    m[e + N_WRITE] = q
+    m[e + N_SEEN] = 0
+    m[e + N_SEQ] = number
+    _link(m, b, e, q)
+    m[D_SEQ] += 1
+    m[D_READS + q] += 1
+    runs[run, R_SENT] += 1
+    open_row = m[b + B_ROW]
+    if open_row == row:
+        if m[b + B_HIT + q] < 0:
+            m[b + B_HIT + q] = e
+            if m[COLUMN_OK] and m[D_QUEUED] and q == m[D_MODE]:
+                _try_column(m, b, e, 0, now + 1)
     else:
-        d.bank[l, bank, B_HEAD + q] = e
-    d.bank[l, bank, B_TAIL + q] = e
-    open_row = d.bank[l, bank, B_ROW]
-    if open_row >= 0:
-        side = (B_HIT if open_row == row else B_MISS) + q
-        if d.bank[l, bank, side] < 0:
-            d.bank[l, bank, side] = e
-    d.group[l, group, G_WORK] += 1
-    g[l, D_SEQ] += 1
-    g[l, D_READS + q] += 1
-    d.runs[l, run, R_SENT] += 1
+        if open_row >= 0 and m[b + B_MISS + q] < 0:
+            m[b + B_MISS + q] = e
+        if m[ROW_OK] and q == m[D_MODE]:
+            _try_row(m, b, q, now + 1)
     return True
 
 
 @_compiled
-def _feed(d, l):
-    """Sends what is there and has room, in order."""
-    g = d.g
-    while g[l, D_RUN] < g[l, D_RUNS]:
-        run = g[l, D_RUN] % d.runs.shape[1]
-        if d.runs[l, run, R_AVAILABLE] > g[l, D_NOW]:
-            return
-        while d.runs[l, run, R_SENT] < d.runs[l, run, R_COUNT]:
-            if not _accept(d, l, run):
-                return
-        g[l, D_RUN] += 1
-
-
-@_compiled
-def _mode(d, l):
-    """The queue that is served when the queues are looked at now: 0 reads, 1 writes."""
-    g = d.g
-    p = d.params[g[l, D_KIND]]
-    if g[l, D_MODE] == 0:
-        return np.int64(g[l, D_WRITES] >= p[P_FROM] or g[l, D_READS] == 0)
-    return np.int64(g[l, D_WRITES] > p[P_TO] or g[l, D_READS] == 0)
-
-
-@_compiled
-def _find_column(d, l, first, q, queued):
-    """The first RD or WR at tick `first` or later, of those as early the one to choose."""
-    g = d.g
-    p = d.params[g[l, D_KIND]]
-    edges = p[P_EDGES]
-    t_active = t_hit = NEVER
-    active = hit = np.int64(-1)
-    arrive = np.int64(0)
-    seq = order = np.int64(0)
-    command = RD + q
-    sids, groups, banks = p[P_SIDS], p[P_GROUPS], p[P_BANKS]
-    group = np.int64(0)
-    for rank in range(p[P_RANKS]):
-        for s in range(sids):
-            sid = rank * sids + s
-            for _ in range(groups):
-                if d.group[l, group, G_WORK] > 0:
-                    for bank in range(group * banks, group * banks + banks):
-                        a = d.bank[l, bank, B_ACTIVE]
-                        h = d.bank[l, bank, B_HIT + q] if queued else np.int64(-1)
-                        if a >= 0:
-                            c = RD + d.entry[l, a, N_WRITE]
-                            t = max(d.bank[l, bank, c], d.group[l, group, c], d.sid[l, sid, c], d.rank[l, rank, c])
-                            t = max(t, d.channel[l, c], first)
-                            if edges:
-                                t |= 1
-                            when, place = d.entry[l, a, N_ARRIVE], d.entry[l, a, N_SEQ]
-                            if t < t_active or (
-                                t == t_active and (when < arrive or (when == arrive and place < order))
-                            ):
-                                t_active, active, arrive, order = t, a, when, place
-                        if h >= 0:
-                            t = max(d.bank[l, bank, command], d.group[l, group, command], d.sid[l, sid, command])
-                            t = max(t, d.rank[l, rank, command], d.channel[l, command], first)
-                            if edges:
-                                t |= 1
-                            if t < t_hit or (t == t_hit and d.entry[l, h, N_SEQ] < seq):
-                                t_hit, hit, seq = t, h, d.entry[l, h, N_SEQ]
-                group += 1
-    if t_active <= t_hit:
-        g[l, COLUMN_T], g[l, COLUMN_E], g[l, COLUMN_ACTIVE] = t_active, active, 1
+def _link(m, b, e, q):
+    """Puts a burst at the end of its bank's list and of its queue."""
+    back = m[b + B_TAIL + q]
+    m[e + N_NEXT] = -1
+    m[e + N_BACK] = back
+    if back >= 0:
+        m[back + N_NEXT] = e
     else:
-        g[l, COLUMN_T], g[l, COLUMN_E], g[l, COLUMN_ACTIVE] = t_hit, hit, 0
+        m[b + B_HEAD + q] = e
+    m[b + B_TAIL + q] = e
+    older = m[D_NEWEST + q]
+    m[e + N_NEWER] = -1
+    m[e + N_OLDER] = older
+    if older >= 0:
+        m[older + N_NEWER] = e
+    else:
+        m[D_OLDEST + q] = e
+    m[D_NEWEST + q] = e
+    if m[b + B_WORK] == 0:
+        m[b + B_PLACE] = m[D_BUSY]
+        m[m[A_BUSY] + m[D_BUSY]] = b
+        m[D_BUSY] += 1
+    m[b + B_WORK] += 1
 
 
 @_compiled
-def _find_row(d, l, first, q):
-    """The first ACT or PRE at tick `first` or later for a queued burst, of those as early the one to choose."""
-    g = d.g
-    p = d.params[g[l, D_KIND]]
-    edges = p[P_EDGES]
-    best = NEVER
-    chosen = command = np.int64(-1)
-    seq = np.int64(0)
-    sids, groups, banks = p[P_SIDS], p[P_GROUPS], p[P_BANKS]
-    no_act = g[l, D_HALF] >= 0
-    group = np.int64(0)
-    for rank in range(p[P_RANKS]):
-        for s in range(sids):
-            sid = rank * sids + s
-            for _ in range(groups):
-                if d.group[l, group, G_WORK] > 0:
-                    for bank in range(group * banks, group * banks + banks):
-                        row = d.bank[l, bank, B_ROW]
-                        if row >= 0:
-                            e = d.bank[l, bank, B_MISS + q]
-                            if e < 0 or d.bank[l, bank, B_ACTIVE] >= 0:
-                                continue
-                            h = d.bank[l, bank, B_HIT + q]
-                            if h >= 0 and d.entry[l, h, N_ARRIVE] <= d.entry[l, e, N_ARRIVE]:
-                                continue
-                            c = PRE
-                        else:
-                            e = d.bank[l, bank, B_HEAD + q]
-                            if e < 0 or row != CLOSED or no_act:
-                                continue
-                            c = ACT
-                        t = max(d.bank[l, bank, c], d.group[l, group, c], d.sid[l, sid, c], d.rank[l, rank, c])
-                        t = max(t, d.channel[l, c], first)
-                        if edges and c == ACT:
-                            t |= 1
-                        if t < best or (t == best and d.entry[l, e, N_SEQ] < seq):
-                            best, chosen, command, seq = t, bank, c, d.entry[l, e, N_SEQ]
-                group += 1
-    g[l, ROW_T], g[l, ROW_B], g[l, ROW_C], g[l, ROW_SEQ] = best, chosen, command, seq
+def _feed(m, runs, done):
+    """Sends what is there and has room, in order. Returns the tick at which the next run comes (NEVER: it waits for room)."""
+    room = runs.shape[0]
+    while m[D_RUN] < m[D_RUNS]:
+        run = m[D_RUN] % room
+        if runs[run, R_AVAILABLE] > m[D_NOW]:
+            return runs[run, R_AVAILABLE]
+        while runs[run, R_SENT] < runs[run, R_COUNT]:
+            if not _accept(m, runs, done, run):
+                return NEVER
+        m[D_RUN] += 1
+    return NEVER
 
 
 @_compiled
-def _find_maintenance(d, l, first):
+def _mode(m):
+    """The queue that is served if the queues are looked at now: 0 reads, 1 writes."""
+    if m[D_MODE] == 0:
+        return np.int64(m[D_WRITES] >= m[P_FROM] or m[D_READS] == 0)
+    return np.int64(m[D_WRITES] > m[P_TO] or m[D_READS] == 0)
+
+
+@_compiled
+def _set_mode(m, mode):
+    if m[D_MODE] != mode:
+        m[D_MODE] = mode
+        m[COLUMN_OK] = m[ROW_OK] = 0
+
+
+@_compiled
+def _find_maintenance(m, first):
     """When the first refresh that waits may give its next command, and which."""
-    g = d.g
-    p = d.params[g[l, D_KIND]]
-    bank, last = d.maintenance[l, g[l, D_MHEAD], 0], d.maintenance[l, g[l, D_MHEAD], 1]
-    per_rank = p[P_SIDS] * p[P_GROUPS] * p[P_BANKS]
-    rank = bank // per_rank
+    b, last = m[m[A_MAINT] + 2 * m[D_MHEAD]], m[m[A_MAINT] + 2 * m[D_MHEAD] + 1]
     command, t = last, first
     if last == REFB:
-        group = bank // p[P_BANKS]
-        if d.bank[l, bank, B_ROW] != CLOSED:
+        if m[b + B_ROW] != CLOSED:
             command = PRE
-            if d.bank[l, bank, B_ACTIVE] >= 0 or d.bank[l, bank, B_ROW] == ACTIVATING:
+            if m[b + B_ACTIVE] >= 0 or m[b + B_ROW] == ACTIVATING:
                 t = NEVER
-        t = max(t, d.bank[l, bank, command], d.group[l, group, command], d.sid[l, group // p[P_GROUPS], command])
+        t = _ready(m, b, command, t)
     else:
-        for b in range(rank * per_rank, rank * per_rank + per_rank):
-            if d.bank[l, b, B_ROW] != CLOSED:
+        per_rank = m[P_SIDS] * m[P_GROUPS] * m[P_BANKS]
+        for x in range(b, b + per_rank * BANK_COLUMNS, BANK_COLUMNS):
+            if m[x + B_ROW] != CLOSED:
                 command = PREA
-                if d.bank[l, b, B_ACTIVE] >= 0 or d.bank[l, b, B_ROW] == ACTIVATING:
+                if m[x + B_ACTIVE] >= 0 or m[x + B_ROW] == ACTIVATING:
                     t = NEVER
-    t = max(t, d.rank[l, rank, command], d.channel[l, command])
-    if p[P_EDGES] and command != PRE and command != PREA:
-        t |= 1
-    g[l, MAINT_T], g[l, MAINT_C] = t, command
+        t = max(t, m[m[b + B_RANK] + command], m[m[A_CHANNEL] + command])
+        if m[P_EDGES] and command == REFA:
+            t |= 1
+    m[MAINT_T], m[MAINT_C] = t, command
 
 
 @_compiled
-def _maintain(d, l, now):
+def _maintain(m, now):
     """Gives the command that `_find_maintenance` found."""
-    g = d.g
-    p = d.params[g[l, D_KIND]]
-    command = g[l, MAINT_C]
-    bank = d.maintenance[l, g[l, D_MHEAD], 0]
-    _command(d, l, command, bank, now)
+    command = m[MAINT_C]
+    b = m[m[A_MAINT] + 2 * m[D_MHEAD]]
+    _command(m, b, command, now)
+    m[COLUMN_OK] = m[ROW_OK] = 0
     if command == PRE:
-        _closed(d, l, bank)
+        _closed(m, b)
     elif command == PREA:
-        per_rank = p[P_SIDS] * p[P_GROUPS] * p[P_BANKS]
-        start = bank // per_rank * per_rank
-        for b in range(start, start + per_rank):
-            _closed(d, l, b)
+        per_rank = m[P_SIDS] * m[P_GROUPS] * m[P_BANKS]
+        for x in range(b, b + per_rank * BANK_COLUMNS, BANK_COLUMNS):
+            _closed(m, x)
     else:
-        g[l, D_MHEAD] = (g[l, D_MHEAD] + 1) % MAINTENANCE_ROOM
-        g[l, D_MCOUNT] -= 1
+        m[D_MHEAD] = (m[D_MHEAD] + 1) % MAINTENANCE_ROOM
+        m[D_MCOUNT] -= 1
 
 
 @_compiled
-def _column(d, l, e, active, now):
-    """Gives a burst's RD or WR."""
-    g = d.g
-    bank, q = d.entry[l, e, N_BANK], d.entry[l, e, N_WRITE]
+def _column(m, runs, done, now):
+    """Gives the RD or WR that `_find_column` found."""
+    e, active = m[COLUMN_E], m[COLUMN_ACTIVE]
+    b, q = m[e + N_BANK], m[e + N_WRITE]
     if active:
-        d.bank[l, bank, B_ACTIVE] = -1
-        g[l, D_ACTIVE] -= 1
+        m[b + B_ACTIVE] = -1
+        m[D_ACTIVE] -= 1
     else:
-        if d.entry[l, e, N_SEEN] == 0:
-            g[l, D_HITS] += 1
-        if d.bank[l, bank, B_HIT + q] == e:
-            d.bank[l, bank, B_HIT + q] = _next_hit(
-                d, l, bank, q, d.entry[l, e, N_NEXT], d.bank[l, bank, B_ROW]
-            )
-        _unlink(d, l, e)
-    _command(d, l, RD + q, bank, now)
-    _finish(d, l, e, now)
-
-
-@_compiled
-def _row(d, l, now, q):
-    """Gives the ACT or PRE that `_find_row` found."""
-    g = d.g
-    p = d.params[g[l, D_KIND]]
-    bank, command = g[l, ROW_B], g[l, ROW_C]
-    _command(d, l, command, bank, now)
-    if command == PRE:
-        e = d.bank[l, bank, B_MISS + q]
-        if d.entry[l, e, N_SEEN] == 0:
-            d.entry[l, e, N_SEEN] = 1
-            g[l, D_CONFLICTS] += 1
-        _closed(d, l, bank)
-        return
-    e = d.bank[l, bank, B_HEAD + q]
-    if d.entry[l, e, N_SEEN] == 0:
-        d.entry[l, e, N_SEEN] = 1
-        g[l, D_MISSES] += 1
-    _unlink(d, l, e)
-    if p[P_SPLIT]:
-        d.bank[l, bank, B_ROW] = ACTIVATING
-        g[l, D_HALF] = e
-        g[l, D_DEADLINE] = now + p[P_SPLIT]
-    else:
-        _activate(d, l, e)
-
-
-@_compiled
-def _activate(d, l, e):
-    """The burst's row is open, and it leaves the window of the queue."""
-    bank = d.entry[l, e, N_BANK]
-    d.entry[l, e, N_SEQ] = d.g[l, D_PROMOTED]
-    d.g[l, D_PROMOTED] += 1
-    d.bank[l, bank, B_ACTIVE] = e
-    d.g[l, D_ACTIVE] += 1
-    _opened(d, l, bank, d.entry[l, e, N_ROW])
-
-
-@_compiled
-def _due(d, l):
-    """Tick of the next refresh to be queued."""
-    g = d.g
-    p = d.params[g[l, D_KIND]]
-    if p[P_REFRESH] == 0:
-        return NEVER
-    if p[P_REFRESH] == 3 and g[l, D_REF_RANK] == 0:
-        return max(g[l, D_DUE], d.allowed[l, g[l, D_REF_BANK] // (p[P_GROUPS] * p[P_BANKS])], g[l, D_NOW] + 1)
-    return g[l, D_DUE]
-
-
-@_compiled
-def _put_maintenance(d, l, bank, command):
-    g = d.g
-    at = (g[l, D_MHEAD] + g[l, D_MCOUNT]) % MAINTENANCE_ROOM
-    d.maintenance[l, at, 0], d.maintenance[l, at, 1] = bank, command
-    g[l, D_MCOUNT] += 1
-
-
-@_compiled
-def _refresh(d, l, now):
-    """Queues the refresh that is due at `now`."""
-    g = d.g
-    p = d.params[g[l, D_KIND]]
-    per_sid = p[P_GROUPS] * p[P_BANKS]
-    per_rank = p[P_SIDS] * per_sid
-    if p[P_REFRESH] == 1:
-        for rank in range(p[P_RANKS]):
-            _put_maintenance(d, l, rank * per_rank, REFA)
-        g[l, D_DUE] += p[P_INTERVAL]
-    elif p[P_REFRESH] == 2:
-        _put_maintenance(d, l, g[l, D_REF_BANK], REFB)
-        g[l, D_REF_BANK] = (g[l, D_REF_BANK] + 1) % (p[P_RANKS] * per_rank)
-        g[l, D_DUE] += p[P_INTERVAL]
-    else:
-        at, rank = g[l, D_REF_BANK], g[l, D_REF_RANK]
-        _put_maintenance(d, l, rank * per_rank + at, REFB)
-        # D_DUE stands one tick on while ranks are left, and their first tick plus the interval after.
-        first = now - rank
-        g[l, D_REF_RANK] = (rank + 1) % p[P_RANKS]
-        g[l, D_DUE] = now + 1
-        if g[l, D_REF_RANK] == 0:
-            g[l, D_DUE] = first + p[P_INTERVAL]
-            if at % per_sid == per_sid - 1:
-                d.allowed[l, at // per_sid] = now + p[P_BUSY]
-            g[l, D_REF_BANK] = (at + 1) % per_rank
-
-
-@_compiled
-def _step(d, l, until):
-    """The next command or refresh, if it comes by tick `until`. False: it does not."""
-    g = d.g
-    p = d.params[g[l, D_KIND]]
-    now, first = g[l, D_NOW], g[l, D_NOW] + 1
-    due = _due(d, l)
-    if g[l, D_SYNC] >= 0:
-        if first > until:
-            return False
-        if due == first:
-            _refresh(d, l, due)
-        e = g[l, D_SYNC]
-        g[l, D_SYNC] = -1
-        g[l, D_NOW] = first
-        _column(d, l, e, d.bank[l, d.entry[l, e, N_BANK], B_ACTIVE] == e, first)
-        return True
-    queued = g[l, D_MCOUNT] == 0
-    mode = _mode(d, l) if queued else g[l, D_MODE]
-    if p[P_BUSES] == 2:
-        g[l, COLUMN_T] = g[l, ROW_T] = NEVER
-        if queued:
-            if g[l, D_ACTIVE] + g[l, D_READS + mode] > 0:
-                _find_column(d, l, first, mode, True)
-                _find_row(d, l, first, mode)
-            row_t = g[l, ROW_T]
+        if m[e + N_SEEN] == 0:
+            m[D_HITS] += 1
+        if m[b + B_HIT + q] == e:
+            m[b + B_HIT + q] = _next_hit(m, m[e + N_NEXT], m[b + B_ROW])
+        _unlink(m, e)
+    _command(m, b, RD + q, now)
+    t = now
+    if q == 0:
+        t += m[P_READ]
+    if m[P_CLOCKED]:
+        m[D_CLOCK] = max(m[D_CLOCK], now + (m[P_CLOCK_WRITE] if q else m[P_CLOCK_READ]))
+    _leave(m, runs, done, m[e + N_RUN], m[e + N_SEQ], t)
+    m[m[A_FREE] + m[D_FREE]] = e
+    m[D_FREE] += 1
+    m[b + B_WORK] -= 1
+    if m[b + B_WORK] == 0:
+        m[D_BUSY] -= 1
+        last = m[m[A_BUSY] + m[D_BUSY]]
+        m[m[A_BUSY] + m[b + B_PLACE]] = last
+        m[last + B_PLACE] = m[b + B_PLACE]
+    m[COLUMN_OK] = 0
+    if m[ROW_OK]:
+        late = m[ROW_T] < NEVER and m[m[A_CHANNEL] + m[ROW_C]] > m[ROW_T]
+        if late or m[ROW_B] == b:
+            m[ROW_OK] = 0
         else:
-            if g[l, D_ACTIVE] > 0:
-                _find_column(d, l, first, mode, False)
-            _find_maintenance(d, l, first)
-            row_t = g[l, MAINT_T]
-        t = min(g[l, COLUMN_T], row_t)
-        if due <= t:
-            if due > until:
-                return False
-            if due > first and queued:
-                g[l, D_MODE] = mode
-            _refresh(d, l, due)
-            g[l, D_NOW] = due - 1
-            return True
-        if t > until:
-            return False
-        g[l, D_NOW] = t
-        g[l, D_MODE] = mode
-        if g[l, COLUMN_T] == t:
-            again = row_t == t
-            _column(d, l, g[l, COLUMN_E], g[l, COLUMN_ACTIVE], t)
-            if queued:
-                mode = _mode(d, l)
-                if again or mode != g[l, D_MODE]:
-                    g[l, D_MODE] = mode
-                    g[l, ROW_T] = NEVER
-                    if g[l, D_READS + mode] > 0:
-                        _find_row(d, l, t, mode)
-                    row_t = g[l, ROW_T]
-            elif again:
-                _find_maintenance(d, l, t)
-                row_t = g[l, MAINT_T]
-        if row_t == t:
-            if queued:
-                _row(d, l, t, mode)
-            else:
-                _maintain(d, l, t)
-        return True
-    return _step_one_bus(d, l, until, now, due, queued, mode)
+            _try_row(m, b, m[D_MODE], now)
 
 
 @_compiled
-def _step_one_bus(d, l, until, now, due, queued, mode):
-    """`_step` where a tick has one command of any kind."""
-    g = d.g
-    p = d.params[g[l, D_KIND]]
-    first = now + 1
-    g[l, COLUMN_T] = g[l, ROW_T] = g[l, MAINT_T] = NEVER
-    if queued:
-        if g[l, D_ACTIVE] + g[l, D_READS + mode] > 0:
-            _find_column(d, l, first, mode, True)
-            _find_row(d, l, first, mode)
+def _row(m, now):
+    """Gives the ACT or PRE that `_find_row` found."""
+    b, command, q = m[ROW_B], m[ROW_C], m[D_MODE]
+    _command(m, b, command, now)
+    m[ROW_OK] = 0
+    if m[COLUMN_OK] and m[COLUMN_T] < NEVER:
+        if m[m[A_CHANNEL] + RD + q] > m[COLUMN_T] or m[m[COLUMN_E] + N_BANK] == b:
+            m[COLUMN_OK] = 0
+    if command == PRE:
+        e = m[b + B_MISS + q]
+        if m[e + N_SEEN] == 0:
+            m[e + N_SEEN] = 1
+            m[D_CONFLICTS] += 1
+        _closed(m, b)
+        return
+    e = m[b + B_HEAD + q]
+    if m[e + N_SEEN] == 0:
+        m[e + N_SEEN] = 1
+        m[D_MISSES] += 1
+    _unlink(m, e)
+    if m[P_SPLIT]:
+        m[b + B_ROW] = ACTIVATING
+        m[D_HALF] = e
+        m[D_DEADLINE] = now + m[P_SPLIT]
     else:
-        if g[l, D_ACTIVE] > 0:
-            _find_column(d, l, first, mode, False)
-        _find_maintenance(d, l, first)
-    t = min(g[l, COLUMN_T], g[l, ROW_T], g[l, MAINT_T])
-    half = g[l, D_HALF]
-    urgent = half >= 0 and g[l, D_DEADLINE] <= first
-    second = urgent or (half >= 0 and t > first)
-    if second:
-        t = first
+        _activate(m, e, now)
+
+
+@_compiled
+def _due(m):
+    """Tick of the next refresh to be queued."""
+    if m[P_REFRESH] == 0:
+        return NEVER
+    if m[P_REFRESH] == 3 and m[D_REF_RANK] == 0:
+        return max(m[D_DUE], m[m[A_ALLOWED] + m[D_REF_BANK] // (m[P_GROUPS] * m[P_BANKS])], m[D_NOW] + 1)
+    return m[D_DUE]
+
+
+@_compiled
+def _put_maintenance(m, bank, command):
+    at = m[A_MAINT] + 2 * ((m[D_MHEAD] + m[D_MCOUNT]) % MAINTENANCE_ROOM)
+    m[at], m[at + 1] = m[A_BANK] + bank * BANK_COLUMNS, command
+    m[D_MCOUNT] += 1
+
+
+@_compiled
+def _refresh(m, now):
+    """Queues the refresh that is due at `now`."""
+    per_sid = m[P_GROUPS] * m[P_BANKS]
+    per_rank = m[P_SIDS] * per_sid
+    m[COLUMN_OK] = m[ROW_OK] = 0
+    if m[P_REFRESH] == 1:
+        for rank in range(m[P_RANKS]):
+            _put_maintenance(m, rank * per_rank, REFA)
+        m[D_DUE] += m[P_INTERVAL]
+    elif m[P_REFRESH] == 2:
+        _put_maintenance(m, m[D_REF_BANK], REFB)
+        m[D_REF_BANK] = (m[D_REF_BANK] + 1) % (m[P_RANKS] * per_rank)
+        m[D_DUE] += m[P_INTERVAL]
+    else:  # the same bank of every rank, one a tick; D_DUE stands one tick on while ranks are left
+        at, rank = m[D_REF_BANK], m[D_REF_RANK]
+        _put_maintenance(m, rank * per_rank + at, REFB)
+        m[D_REF_RANK] = (rank + 1) % m[P_RANKS]
+        m[D_DUE] = now + 1
+        if m[D_REF_RANK] == 0:
+            m[D_DUE] = now - rank + m[P_INTERVAL]
+            if at % per_sid == per_sid - 1:
+                m[m[A_ALLOWED] + at // per_sid] = now + m[P_BUSY]
+            m[D_REF_BANK] = (at + 1) % per_rank
+
+
+@_compiled
+def _come_due(m, due, queued, mode):
+    """A refresh is queued before any other command: the lane stands at the tick before."""
+    if due > m[D_NOW] + 1 and queued:
+        _set_mode(m, mode)
+    _refresh(m, due)
+    m[D_NOW] = due - 1
+
+
+@_compiled
+def _step(m, runs, done, until):
+    """The next command or refresh, if it comes by tick `until`. False: it does not."""
+    if m[P_BUSES] == 1:
+        return _step_one_bus(m, runs, done, until)
+    first = m[D_NOW] + 1
+    queued = m[D_MCOUNT] == 0
+    due = _due(m)
+    m[D_QUEUED] = queued
+    if queued:
+        mode = _mode(m)
+        _set_mode(m, mode)
+        _find_column(m, first, True)
+        _find_row(m, first)
+        row_t = m[ROW_T]
+    else:
+        _find_column(m, first, False)
+        _find_maintenance(m, first)
+        row_t = m[MAINT_T]
+    t = min(m[COLUMN_T], row_t)
     if due <= t:
         if due > until:
             return False
-        if due > first and queued:
-            g[l, D_MODE] = mode
-        _refresh(d, l, due)
-        g[l, D_NOW] = due - 1
+        _come_due(m, due, queued, m[D_MODE])
         return True
     if t > until:
         return False
-    column = g[l, COLUMN_T] == t and not second
-    active = column and g[l, COLUMN_ACTIVE] == 1
-    if queued and not urgent and not (active and t == first):
-        g[l, D_MODE] = mode
-    g[l, D_NOW] = t
-    if column and not active and g[l, ROW_T] == t:
-        column = d.entry[l, g[l, COLUMN_E], N_SEQ] < g[l, ROW_SEQ]
-    if column and p[P_CLOCKED] and t >= g[l, D_CLOCK]:
-        if half >= 0 and g[l, D_DEADLINE] <= t + 1:
-            second = True
+    m[D_NOW] = t
+    if m[COLUMN_T] == t:
+        _column(m, runs, done, t)
+        if queued:
+            _set_mode(m, _mode(m))
+            _find_row(m, t)
+            row_t = m[ROW_T]
         else:
-            g[l, D_SYNC] = g[l, COLUMN_E]
-            return True
-    if second:
-        g[l, D_HALF] = -1
-        _activate(d, l, half)
-    elif column:
-        _column(d, l, g[l, COLUMN_E], g[l, COLUMN_ACTIVE], t)
-    elif queued:
-        _row(d, l, t, mode)
-    else:
-        _maintain(d, l, t)
+            _find_maintenance(m, t)
+            row_t = m[MAINT_T]
+    if row_t == t:
+        if queued:
+            _row(m, t)
+        else:
+            _maintain(m, t)
     return True
 
 
 @_compiled
-def serve(d, l, until):
-    """Runs a lane until tick `until`, that tick included, its waiting runs sent as they have room."""
-    g = d.g
+def _step_one_bus(m, runs, done, until):
+    """`_step` where a tick has one command of any kind."""
+    first = m[D_NOW] + 1
+    due = _due(m)
+    if m[D_SYNC] >= 0:  # the RD or WR that the data clock was started for
+        if first > until:
+            return False
+        if due == first:
+            _refresh(m, due)
+        e = m[D_SYNC]
+        m[D_SYNC] = -1
+        m[D_NOW] = first
+        m[COLUMN_E], m[COLUMN_ACTIVE] = e, np.int64(m[m[e + N_BANK] + B_ACTIVE] == e)
+        _column(m, runs, done, first)
+        return True
+    queued = m[D_MCOUNT] == 0
+    m[D_QUEUED] = queued
+    before = m[D_MODE]
+    m[MAINT_T] = NEVER
+    if queued:
+        _set_mode(m, _mode(m))
+        _find_column(m, first, True)
+        _find_row(m, first)
+    else:
+        _find_column(m, first, False)
+        m[ROW_T], m[ROW_OK] = NEVER, 0
+        _find_maintenance(m, first)
+    t = min(m[COLUMN_T], m[ROW_T], m[MAINT_T])
+    half = m[D_HALF]
+    urgent = half >= 0 and m[D_DEADLINE] <= first
+    second = urgent or (half >= 0 and t > first)
+    if second:
+        t = first
+    if min(due, t) > until:
+        _set_mode(m, before)
+        return False
+    if due <= t:
+        mode = m[D_MODE]
+        _set_mode(m, before)
+        _come_due(m, due, queued, mode)
+        return True
+    column = m[COLUMN_T] == t and not second
+    active = column and m[COLUMN_ACTIVE] == 1
+    if urgent or (active and t == first):
+        _set_mode(m, before)  # the queues were not looked at
+    m[D_NOW] = t
+    if column and not active and m[ROW_T] == t:
+        column = m[COLUMN_SEQ] < m[ROW_SEQ]
+    if column and m[P_CLOCKED] and t >= m[D_CLOCK]:
+        if half >= 0 and m[D_DEADLINE] <= t + 1:
+            second = True
+        else:
+            m[D_SYNC] = m[COLUMN_E]
+            return True
+    if second:
+        m[D_HALF] = -1
+        m[COLUMN_OK] = m[ROW_OK] = 0
+        _activate(m, half, t)
+    elif column:
+        _column(m, runs, done, t)
+    elif queued:
+        _row(m, t)
+    else:
+        _maintain(m, t)
+    return True
+
+
+@_compiled
+def _idle(m, until):
+    """No command until tick `until`: the lane stands there."""
+    if until > m[D_NOW]:
+        if m[D_MCOUNT] == 0:
+            _set_mode(m, _mode(m))
+        m[D_NOW] = until
+
+
+@_compiled
+def serve(m, runs, done, until):
+    """Runs a lane until tick `until`, that tick included; runs are sent as they come and as there is room."""
     while True:
-        arrival = NEVER
-        if g[l, D_RUN] < g[l, D_RUNS]:
-            arrival = d.runs[l, g[l, D_RUN] % d.runs.shape[1], R_AVAILABLE]
-            if arrival <= g[l, D_NOW]:
-                _feed(d, l)
-                if g[l, D_RUN] < g[l, D_RUNS]:
-                    arrival = d.runs[l, g[l, D_RUN] % d.runs.shape[1], R_AVAILABLE]
-        if arrival <= g[l, D_NOW]:
-            arrival = NEVER  # it waits for room
-        if _step(d, l, min(until, arrival)):
+        arrival = _feed(m, runs, done)
+        if _step(m, runs, done, min(until, arrival)):
             continue
         if arrival > until:
             return
-        _idle(d, l, arrival)
+        _idle(m, arrival)
 
 
 @_compiled
-def _idle(d, l, until):
-    """No command until tick `until`: the lane stands there."""
-    if until > d.g[l, D_NOW]:
-        if d.g[l, D_MCOUNT] == 0:
-            d.g[l, D_MODE] = _mode(d, l)
-        d.g[l, D_NOW] = until
+def busy(m):
+    """Whether a lane has bursts that are not through."""
+    return m[D_RUN] < m[D_RUNS] or m[D_READS] + m[D_WRITES] + m[D_ACTIVE] > 0 or m[D_HALF] >= 0
 
 
 @_compiled
-def drain(d, l):
-    """Runs a lane until all its runs are through."""
-    g = d.g
-    while g[l, D_RUN] < g[l, D_RUNS] or g[l, D_READS] + g[l, D_WRITES] + g[l, D_ACTIVE] > 0 or g[l, D_HALF] >= 0:
-        arrival = NEVER
-        if g[l, D_RUN] < g[l, D_RUNS]:
-            arrival = d.runs[l, g[l, D_RUN] % d.runs.shape[1], R_AVAILABLE]
-            if arrival <= g[l, D_NOW]:
-                _feed(d, l)
-                arrival = NEVER
-                if g[l, D_RUN] < g[l, D_RUNS]:
-                    arrival = d.runs[l, g[l, D_RUN] % d.runs.shape[1], R_AVAILABLE]
-                    if arrival <= g[l, D_NOW]:
-                        arrival = NEVER
-        if not _step(d, l, arrival) and arrival < NEVER:
-            _idle(d, l, arrival)
+def drain(m, runs, done):
+    """Runs a lane until all its bursts are through."""
+    while busy(m):
+        arrival = _feed(m, runs, done)
+        if not _step(m, runs, done, arrival) and arrival < NEVER:
+            _idle(m, arrival)

@@ -10,78 +10,72 @@ from ..compiler.program import Drams, Ints, ints
 from . import dram as d
 
 
-def new_lanes(drams: Drams, kinds: Ints, room: int, record: int = 0) -> d.Dram:
-    """Idle lanes of these kinds at tick 0, each with room for so many runs; `record` bursts keep their ticks."""
-    p = drams.params
-    lanes = len(kinds)
-    used = p[kinds] if lanes else np.ones((1, p.shape[1]), np.int64)
-    ranks = used[:, d.P_RANKS]
-    sids = ranks * used[:, d.P_SIDS]
-    groups = sids * used[:, d.P_GROUPS]
-    banks = groups * used[:, d.P_BANKS]
-    slots = used[:, d.P_READS] + used[:, d.P_WRITES] + banks
-    rules = [_by_command(drams, i, 0) for i in range(len(p))]
-    near = [_by_command(drams, i, 1) for i in range(len(p))]
-    rank = np.zeros((lanes, int(ranks.max()), d.RANK_COLUMNS), np.int64)
-    rank[:, :, d.K_PAST :] = -1
-    bank = np.zeros((lanes, int(banks.max()), d.BANK_COLUMNS), np.int64)
-    bank[:, :, d.B_ROW :] = -1
-    g = np.zeros((lanes, d.LANE_COLUMNS), np.int64)
-    g[:, d.D_KIND] = kinds
-    g[:, d.D_DUE] = used[:lanes, d.P_INTERVAL]
-    g[:, d.D_SYNC] = g[:, d.D_HALF] = -1
-    g[:, d.D_FREE] = slots[:lanes]
-    most = int(slots.max())
-    return d.Dram(
-        params=p,
-        rule_ptr=_pointers(rules),
-        rules=_rows(rules, 4),
-        near_ptr=_pointers(near),
-        near=_rows(near, 4),
-        field_ptr=drams.field_ptr,
-        fields=ints([[f, _shift(size), size, worth] for f, size, worth in drams.fields.tolist()]).reshape(-1, 4),
-        g=g,
-        channel=np.zeros((lanes, 7), np.int64),
-        rank=rank,
-        sid=np.zeros((lanes, int(sids.max()), 7), np.int64),
-        group=np.zeros((lanes, int(groups.max()), d.GROUP_COLUMNS), np.int64),
-        bank=bank,
-        entry=np.zeros((lanes, most, d.ENTRY_COLUMNS), np.int64),
-        free=np.tile(np.arange(most, dtype=np.int64), (lanes, 1)),
-        maintenance=np.zeros((lanes, d.MAINTENANCE_ROOM, 2), np.int64),
-        allowed=np.zeros((lanes, int(used[:, d.P_SIDS].max())), np.int64),
-        runs=np.zeros((lanes, room, d.RUN_COLUMNS), np.int64),
-        accepted=np.zeros(record, np.int64),
-        done=np.zeros(record, np.int64),
-    )
+def new_lane(drams: Drams, kind: int) -> Ints:
+    """An idle lane of a kind at tick 0: all banks closed, the first refresh one interval away."""
+    p = drams.params[kind]
+    ranks = int(p[d.P_RANKS])
+    sids = ranks * int(p[d.P_SIDS])
+    groups = sids * int(p[d.P_GROUPS])
+    banks = groups * int(p[d.P_BANKS])
+    slots = int(p[d.P_READS] + p[d.P_WRITES]) + banks
+    fields = _fields(drams, kind)
+    size = [7 * d.LISTS, len(fields), 0, d.NODE, ranks * d.RANK_COLUMNS, sids * d.NODE, groups * d.NODE]
+    size += [banks * d.BANK_COLUMNS, slots * d.ENTRY_COLUMNS, slots, banks, 2 * d.MAINTENANCE_ROOM, sids]
+    at = d.HEADER + np.concatenate([[0], np.cumsum(size)])
+    names = (
+        d.A_POINTERS, d.A_FIELDS, d.A_FIELDS_END, d.A_CHANNEL, d.A_RANK, d.A_SID, d.A_GROUP, d.A_BANK, d.A_ENTRY,
+        d.A_FREE, d.A_BUSY, d.A_MAINT, d.A_ALLOWED,
+    )  # fmt: skip
+    pointers, rules = _rules(drams, kind, int(at[-1]))
+    m = np.zeros(int(at[-1]) + len(rules), np.int64)
+    m[: len(p)] = p
+    for name, place in zip(names, at, strict=False):
+        m[name] = place
+    m[at[0] : at[1]], m[at[1] : at[2]], m[at[-1] :] = pointers, fields, rules
+    m[d.D_DUE], m[d.D_FREE] = p[d.P_INTERVAL], slots
+    for name in (d.D_SYNC, d.D_HALF, d.D_OLDEST, d.D_OLDEST_W, d.D_NEWEST, d.D_NEWEST_W):
+        m[name] = -1
+    m[at[9] : at[10]] = at[8] + np.arange(slots) * d.ENTRY_COLUMNS
+    rank = m[at[4] : at[5]].reshape(ranks, -1)
+    rank[:, d.K_PAST :] = -1
+    bank = m[at[7] : at[8]].reshape(banks, -1)
+    number = np.arange(banks)
+    bank[:, d.B_ROW :] = -1
+    bank[:, d.B_WORK], bank[:, d.B_NUMBER] = 0, number
+    bank[:, d.B_GROUP] = at[6] + number // p[d.P_BANKS] * d.NODE
+    bank[:, d.B_SID] = at[5] + number // (p[d.P_BANKS] * p[d.P_GROUPS]) * d.NODE
+    bank[:, d.B_RANK] = at[4] + number // (banks // ranks) * d.RANK_COLUMNS
+    return m
+
+
+def _fields(drams: Drams, kind: int) -> list[int]:
+    rows = drams.fields[drams.field_ptr[kind] : drams.field_ptr[kind + 1]].tolist()
+    return [x for field, size, worth in rows for x in (field, _shift(size), size, worth)]
 
 
 def _shift(size: int) -> int:
     return size.bit_length() - 1 if size & (size - 1) == 0 else -1
 
 
-def _by_command(drams: Drams, kind: int, sibling: int) -> list[list[list[int]]]:
-    out: list[list[list[int]]] = [[] for _ in range(7)]
-    for before, after, level, ticks, back, near in drams.rules[drams.rule_ptr[kind] : drams.rule_ptr[kind + 1]].tolist():
-        if near == sibling:
-            assert back == 1 or (level == 1 and back <= 4 and before in (d.ACT, d.REFB))
-            out[before].append([after, level, ticks, back])
-    return out
-
-
-def _pointers(rules: list[list[list[list[int]]]]) -> Ints:
-    out, at = [], 0
-    for kind in rules:
-        row = [at]
-        for command in kind:
-            at += len(command)
-            row.append(at)
-        out.append(row)
-    return ints(out).reshape(-1, 8)
-
-
-def _rows(rules: list[list[list[list[int]]]], width: int) -> Ints:
-    return ints([r for kind in rules for command in kind for r in command]).reshape(-1, width)
+def _rules(drams: Drams, kind: int, start: int) -> tuple[list[int], list[int]]:
+    """Pointers to each command's lists of rules, and the rules, which lie at `start`."""
+    pointers: list[int] = []
+    out: list[int] = []
+    mine = drams.rules[drams.rule_ptr[kind] : drams.rule_ptr[kind + 1]].tolist()
+    order = [(0, 0), (1, 0), (2, 0), (3, 0), (4, 0), (1, 1), (2, 1)]  # level, sibling
+    for command in range(7):
+        for level, sibling in order:
+            pointers.append(start + len(out))
+            for before, after, at, ticks, back, near in mine:
+                if (before, at, near, back) == (command, level, sibling, 1):
+                    out += [after, ticks]
+        pointers.append(start + len(out))
+        for before, after, at, ticks, back, near in mine:
+            if before == command and back > 1:
+                assert at == 1 and near == 0 and back <= 4 and before in (d.ACT, d.REFB), "a window of a rank only"
+                out += [after, ticks, back]
+        pointers.append(start + len(out))
+    return pointers, out
 
 
 @dataclass(frozen=True)
@@ -91,20 +85,24 @@ class StreamRun:
 
     accepted: Ints
     done: Ints
+    last: int
     hits: int
     misses: int
     conflicts: int
 
 
 def run_stream(drams: Drams, bursts: Ints, writes: Ints, available: Ints, record: bool = True) -> StreamRun:
-    """Runs bursts through the first kind of lane, each offered from the tick when it is available, in this order."""
-    n = len(bursts)
-    lane = new_lanes(drams, np.zeros(1, np.int64), 1, n if record else 0)
-    lane = lane._replace(runs=as_runs(bursts, writes, available)[None])
-    lane.g[0, d.D_RUNS] = lane.runs.shape[1]
-    d.drain(lane, 0)
-    g = lane.g[0]
-    return StreamRun(lane.accepted, lane.done, int(g[d.D_HITS]), int(g[d.D_MISSES]), int(g[d.D_CONFLICTS]))
+    """Runs bursts through the first kind of lane, each offered from the tick when it is available, in this order.
+
+    Without `record` no burst's own ticks are kept.
+    """
+    lane = new_lane(drams, 0)
+    runs = as_runs(bursts, writes, available)
+    done = np.zeros((len(bursts) if record else 0, 2), np.int64)
+    lane[d.D_RUNS] = len(runs)
+    d.drain(lane, runs, done)
+    counts = (int(lane[d.D_HITS]), int(lane[d.D_MISSES]), int(lane[d.D_CONFLICTS]))
+    return StreamRun(done[:, 0], done[:, 1], int(lane[d.D_LAST]), *counts)
 
 
 def as_runs(bursts: Ints, writes: Ints, available: Ints) -> Ints:
@@ -117,4 +115,4 @@ def as_runs(bursts: Ints, writes: Ints, available: Ints) -> Ints:
     runs = np.zeros((len(starts), d.RUN_COLUMNS), np.int64)
     runs[:, d.R_FIRST], runs[:, d.R_COUNT], runs[:, d.R_LEFT] = bursts[starts], counts, counts
     runs[:, d.R_WRITE], runs[:, d.R_AVAILABLE] = writes[starts], available[starts]
-    return runs
+    return ints(runs)
