@@ -351,6 +351,8 @@ def _accept(m, runs, done, run):
             m[b + B_HIT + q] = e
             if m[COLUMN_OK] and m[D_QUEUED] and q == m[D_MODE]:
                 _try_column(m, b, e, 0, now + 1)
+            if m[ROW_B] == b:
+                m[ROW_OK] = 0  # a hit that came with the miss keeps the row open
     else:
         if open_row >= 0 and m[b + B_MISS + q] < 0:
             m[b + B_MISS + q] = e

@@ -65,7 +65,7 @@ def new_channel(drams: Drams, which: int = 0) -> Channel:
         np.full(banks, CLOSED, np.int64),
         np.zeros((5, banks, 7), np.int64),
         np.full((5, banks, 7, 4), -1, np.int64),
-        np.zeros((5, max(int(p[READ_QUEUE]), int(p[WRITE_QUEUE]), banks, 64) + 1, 7), np.int64),
+        np.zeros((5, max(int(p[READ_QUEUE]), int(p[WRITE_QUEUE]), banks, 256) + 1, 7), np.int64),
         np.zeros(5, np.int64),
         np.zeros(banks, np.int64),
         np.zeros(int(p[SIDS]), np.int64),
