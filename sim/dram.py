@@ -26,13 +26,13 @@ CLOSED, ACTIVATING = -1, -2
 (
     D_NOW, D_MODE, D_DUE, D_REF_BANK, D_REF_RANK, D_CLOCK, D_SYNC, D_HALF, D_DEADLINE, D_READS, D_WRITES, D_ACTIVE,
     D_SEQ, D_PROMOTED, D_FREE, D_MHEAD, D_MCOUNT, D_BUSY, D_OLDEST, D_OLDEST_W, D_NEWEST, D_NEWEST_W, D_RUN, D_RUNS,
-    D_HITS, D_MISSES, D_CONFLICTS, D_LAST, D_QUEUED,
+    D_HITS, D_MISSES, D_CONFLICTS, D_LAST, D_QUEUED, D_STREAKS, S_BLOCK, S_TURN, S_PACE, S_PACE_W,
     COLUMN_OK, COLUMN_T, COLUMN_E, COLUMN_ACTIVE, COLUMN_ARRIVE, COLUMN_SEQ,
     ROW_OK, ROW_T, ROW_B, ROW_C, ROW_SEQ, MAINT_T, MAINT_C,
     A_POINTERS, A_FIELDS, A_FIELDS_END, A_CHANNEL, A_RANK, A_SID, A_GROUP, A_BANK, A_ENTRY, A_FREE, A_BUSY, A_MAINT,
     A_ALLOWED,
-) = range(23, 23 + 55)  # fmt: skip
-HEADER = 78
+) = range(23, 23 + 60)  # fmt: skip
+HEADER = 83
 # Rules of a command: where its lists begin, and end, in this order. A rule is (command after, ticks), in the window list
 # (command after, ticks, commands back).
 CHANNEL_RULES, RANK_RULES, SID_RULES, GROUP_RULES, BANK_RULES, NEAR_RANK, NEAR_SID, WINDOW = range(8)
@@ -312,6 +312,7 @@ def _accept(m, runs, done, run):
             while size > 1:
                 size >>= 1
                 column >>= 1
+        row ^= column
     bank = ((rank * m[P_SIDS] + sid) * m[P_GROUPS] + group) * m[P_BANKS] + inner
     b = m[A_BANK] + bank * BANK_COLUMNS
     number = m[D_SEQ]
@@ -498,6 +499,72 @@ def _column(m, runs, done, now):
 
 
 @_compiled
+def _streak(m, runs, done, t, horizon):
+    """Serves, from tick t to `horizon`, bursts of one run in one step, where one by one would give nothing else to do:
+
+    the queue is full of them, in order; they hit open rows, as do those that take their places, a burst each `pace`; and no
+    other command comes in between. Returns whether it did.
+    """
+    q = m[D_MODE]
+    pace, n, e = m[S_PACE + q], m[D_READS + q], m[COLUMN_E]
+    if pace == 0 or n < m[P_READS + q] or m[COLUMN_ACTIVE] or m[D_ACTIVE] > 0 or m[D_READS + 1 - q] > 0:
+        return False
+    if m[D_RUN] >= m[D_RUNS] or e != m[D_OLDEST + q] or m[D_HALF] >= 0:
+        return False
+    run = m[D_RUN] % runs.shape[0]
+    if m[e + N_RUN] != run or runs[run, R_WRITE] != q:
+        return False
+    following, block, turn = runs[run, R_FIRST] + runs[run, R_SENT], m[S_BLOCK], m[S_TURN]
+    into = following % block
+    if m[e + N_BURST] != following - n or into < n:
+        return False
+    count = min(block - into, runs[run, R_COUNT] - runs[run, R_SENT], (horizon - t) // pace + 1)
+    count -= count % turn
+    if count < n:
+        return False
+    x = e
+    for _ in range(turn):
+        if m[m[x + N_BANK] + B_ROW] != m[x + N_ROW]:
+            return False
+        x = m[x + N_NEWER]
+    last = t + (count - 1) * pace
+    lag = np.int64(0) if q else m[P_READ]
+    number = m[D_SEQ]
+    for i in range(min(count, done.shape[0])):
+        done[number + i, 0] = t + i * pace
+        done[number - n + i, 1] = t + i * pace + lag
+    place, at = count - n, t + (count - n) * pace
+    x = e
+    while x >= 0:  # each place of the queue holds what comes there in the end
+        m[D_HITS] += 1 - m[x + N_SEEN]
+        m[x + N_SEEN] = 0
+        m[x + N_BURST] += count
+        m[x + N_ARRIVE] = at
+        m[x + N_SEQ] = number + place
+        place += 1
+        at += pace
+        x = m[x + N_NEWER]
+    m[D_HITS] += count - n
+    m[D_SEQ] += count
+    m[D_STREAKS] += 1
+    runs[run, R_SENT] += count
+    runs[run, R_LEFT] -= count
+    runs[run, R_DONE] = max(runs[run, R_DONE], last + lag)
+    m[D_LAST] = max(m[D_LAST], last + lag)
+    if m[P_CLOCKED]:
+        m[D_CLOCK] = max(m[D_CLOCK], last + (m[P_CLOCK_WRITE] if q else m[P_CLOCK_READ]))
+    x = e
+    for i in range(turn):
+        _command(m, m[x + N_BANK], RD + q, last + (i + 1 - turn) * pace)
+        x = m[x + N_NEWER]
+    m[D_NOW] = last
+    m[COLUMN_OK] = 0
+    if runs[run, R_SENT] == runs[run, R_COUNT]:
+        m[D_RUN] += 1
+    return True
+
+
+@_compiled
 def _row(m, now):
     """Gives the ACT or PRE that `_find_row` found."""
     b, command, q = m[ROW_B], m[ROW_C], m[D_MODE]
@@ -605,6 +672,8 @@ def _step(m, runs, done, until):
         return True
     if t > until:
         return False
+    if queued and row_t == NEVER and _streak(m, runs, done, t, min(until, due - 1)):
+        return True
     m[D_NOW] = t
     if m[COLUMN_T] == t:
         _column(m, runs, done, t)
@@ -669,6 +738,9 @@ def _step_one_bus(m, runs, done, until):
     active = column and m[COLUMN_ACTIVE] == 1
     if urgent or (active and t == first):
         _set_mode(m, before)  # the queues were not looked at
+    if queued and column and m[ROW_T] == NEVER and (not m[P_CLOCKED] or t < m[D_CLOCK]):
+        if _streak(m, runs, done, t, min(until, due - 1)):
+            return True
     m[D_NOW] = t
     if column and not active and m[ROW_T] == t:
         column = m[COLUMN_SEQ] < m[ROW_SEQ]

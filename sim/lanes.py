@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
-from ..compiler.program import Drams, Ints, ints
+from ..compiler.program import DRAM_FIELDS, Drams, Ints, ints
 from . import dram as d
 
 
@@ -45,7 +46,43 @@ def new_lane(drams: Drams, kind: int) -> Ints:
     bank[:, d.B_GROUP] = at[6] + number // p[d.P_BANKS] * d.NODE
     bank[:, d.B_SID] = at[5] + number // (p[d.P_BANKS] * p[d.P_GROUPS]) * d.NODE
     bank[:, d.B_RANK] = at[4] + number // (banks // ranks) * d.RANK_COLUMNS
+    m[d.S_BLOCK], m[d.S_TURN], m[d.S_PACE], m[d.S_PACE_W] = _streaks(drams, kind)
     return m
+
+
+def _streaks(drams: Drams, kind: int) -> tuple[int, int, int, int]:
+    """Bursts of a block (one row of each of its banks), bursts of one turn over its banks, and the ticks from one RD, and
+    one WR, to the next when consecutive bursts are served in order (0: they are not, or not always).
+    """
+    p = drams.params[kind]
+    fields = drams.fields[drams.field_ptr[kind] : drams.field_ptr[kind + 1]].tolist()
+    names = [DRAM_FIELDS[f] for f, _, _ in fields]
+    if "column" not in names or p[d.P_HASH] or p[d.P_RANKS] > 1:
+        return 1, 1, 0, 0
+    top = len(names) - 1 - names[::-1].index("column")
+    below = names[:top]
+    if "row" in below or "sid" in below:
+        return 1, 1, 0, 0
+    block = math.prod(size for _, size, _ in fields[: top + 1])
+    upper = max((i for i, name in enumerate(below) if name != "column"), default=-1)
+    turn = math.prod(size for _, size, _ in fields[: upper + 1])
+    mine = drams.rules[drams.rule_ptr[kind] : drams.rule_ptr[kind + 1]].tolist()
+    group, rest = [], 1
+    for i in range(turn):
+        n, rest = 0, i
+        for f, size, worth in fields:
+            n += rest % size * worth if DRAM_FIELDS[f] == "group" else 0
+            rest //= size
+        group.append(n)
+    apart = min(next(k for k in range(1, turn + 1) if group[(i + k) % turn] == x) for i, x in enumerate(group))
+    paces = []
+    for command in (d.RD, d.WR):
+        gaps = [[t for b, a, at, t, _, near in mine if (b, a) == (command, command) and at in levels and not near]
+                for levels in ((0, 1, 2), (3, 4))]  # fmt: skip
+        common, same = (max(x, default=1) for x in gaps)
+        pace = common if apart * common >= same else max(common, same) if turn == 1 else 0
+        paces.append(0 if p[d.P_EDGES] and pace % 2 else pace)
+    return block, turn, paces[0], paces[1]
 
 
 def _fields(drams: Drams, kind: int) -> list[int]:

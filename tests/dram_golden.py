@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from stallscope.compiler.dram import DramLane
+from dram_rules import DramLane
 
 GOLDEN = Path(os.environ.get("STALLSCOPE_GOLDEN", Path(__file__).parents[1] / "../shared/golden"))
 

@@ -87,6 +87,7 @@ def locate(c: Any, burst: int) -> Any:
             while size > 1:
                 size >>= 1
                 shift += 1
+        at[4] ^= at[5] >> shift
     return ((at[0] * c.p[SIDS] + at[1]) * c.p[GROUPS] + at[2]) * c.p[BANKS] + at[3], at[4]
 
 

@@ -11,7 +11,7 @@ from dram_golden import GOLDEN, arrivals, golden_rows, lane, stream
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stallscope.compiler.dram import DramLane, dram_table
+from dram_rules import DramLane, dram_table
 from stallscope.sim.lanes import run_stream
 
 CONFIGS = ("hbm3", "hbm3sid2", "hbm3pc2", "hbm2", "ddr4", "ddr5", "lpddr5", "gddr6", "hbm4")

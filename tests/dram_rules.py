@@ -1,7 +1,7 @@
-"""From a DRAM standard and its timings to the tables of a DRAM lane (docs/model.md, section 10).
+"""The command rules of the DRAM standards, written down a second time: what the shipped presets are checked against.
 
-A standard is data: the rules below are written with JEDEC's names, and a rule whose names a preset does not give is
-no rule. Times are counted in ticks: one CK, or half a CK where row commands take half clocks (HBM3, HBM4).
+A rule uses JEDEC's names, and one whose names a lane does not give is no rule. Times are counted in ticks: one CK, or half
+a CK where row commands take half clocks (HBM3, HBM4).
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..errors import StallscopeError
-from .program import DRAM_COMMANDS, DRAM_FIELDS, DRAM_LEVELS, DRAM_PARAMS, Drams, ints
+from stallscope.compiler.program import DRAM_COMMANDS, DRAM_FIELDS, DRAM_LEVELS, DRAM_PARAMS, Drams, ints
+from stallscope.errors import StallscopeError
 
 Rule = tuple[str, str, str, str, int]
 """Level, commands before, commands after, least distance, how many commands back (0: commands in sibling nodes)."""
