@@ -100,6 +100,13 @@ class Chip(Strict):
                 return tier
         raise StallscopeError(f"{self.name}: {unknown('tier', name, [t.name for t in self.tiers])}")
 
+    def with_timing(self, timing: Literal["fixed", "dram"]) -> Chip:
+        """The same chip with that timing where there is `dram:`. Raises StallscopeError for `dram` if it is nowhere."""
+        if timing == "dram" and all(tier.dram is None for tier in self.tiers):
+            raise StallscopeError(f"{self.name}: no tier has 'dram:'; expected one with a preset; add it or use fixed")
+        tiers = [t.model_copy(update={"timing": timing if t.dram is not None else "fixed"}) for t in self.tiers]
+        return self.model_copy(update={"tiers": tuple(tiers)})
+
     def tiers_for(self, kind: str) -> tuple[Tier, ...]:
         """Tiers that may hold a tensor kind, nearest first."""
         return tuple(tier for tier in self.tiers if kind in tier.holds)

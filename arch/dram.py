@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -236,6 +236,7 @@ def dram_names() -> list[str]:
     return sorted(path.stem for path in PRESETS.glob("*.yaml"))
 
 
+@cache
 def load_dram(name_or_path: str | Path) -> DramPreset:
     """A shipped preset by name, or any preset file by path. Raises StallscopeError on anything wrong with it."""
     from .document import read_yaml
