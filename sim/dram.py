@@ -43,7 +43,8 @@ K_PAST = 7  # a rank's last four ACT, then its last four REFB, newest first
 RANK_COLUMNS = 15
 B_ROW, B_ACTIVE, B_WORK, B_PLACE, B_GROUP, B_SID, B_RANK, B_NUMBER = range(7, 15)
 B_HEAD, B_TAIL, B_HIT, B_MISS = 15, 17, 19, 21  # a column for reads, one for writes
-BANK_COLUMNS = 23
+B_WANTS, B_SEQ = 23, 24  # the row command for the queue that is served (-1: none), and of which burst
+BANK_COLUMNS = 25
 # Queued bursts; N_OLDER and N_NEWER run through the whole queue, N_BACK and N_NEXT through those of one bank.
 N_RUN, N_BURST, N_BANK, N_ROW, N_ARRIVE, N_WRITE, N_SEEN, N_SEQ, N_ORDER, N_NEXT, N_BACK, N_NEWER, N_OLDER = range(13)
 ENTRY_COLUMNS = 13
@@ -114,9 +115,33 @@ def _next_hit(m, e, row):
 
 
 @_compiled
+def _want(m, b):
+    """Which row command the bank wants for the queue that is served: ACT, PRE, or none."""
+    q = m[D_MODE]
+    row = m[b + B_ROW]
+    m[b + B_WANTS] = -1
+    if row >= 0:
+        e = m[b + B_MISS + q]
+        if e < 0 or m[b + B_ACTIVE] >= 0:
+            return
+        h = m[b + B_HIT + q]
+        if h >= 0 and m[h + N_ARRIVE] <= m[e + N_ARRIVE]:
+            return  # a hit that came no later keeps the row open
+        m[b + B_WANTS] = PRE
+    else:
+        e = m[b + B_HEAD + q]
+        if e < 0 or row == ACTIVATING:
+            return
+        m[b + B_WANTS] = ACT
+    m[b + B_SEQ] = m[e + N_SEQ]
+
+
+@_compiled
 def _closed(m, b):
     m[b + B_ROW] = CLOSED
     m[b + B_HIT] = m[b + B_HIT + 1] = m[b + B_MISS] = m[b + B_MISS + 1] = -1
+    if m[b + B_WORK] > 0:
+        _want(m, b)
 
 
 @_compiled
@@ -141,25 +166,14 @@ def _try_column(m, b, e, active, first):
 
 
 @_compiled
-def _try_row(m, b, q, first):
-    """A bank may give ACT or PRE for its queued bursts: is that the next of all?"""
-    row = m[b + B_ROW]
-    if row >= 0:
-        e = m[b + B_MISS + q]
-        if e < 0 or m[b + B_ACTIVE] >= 0:
-            return
-        h = m[b + B_HIT + q]
-        if h >= 0 and m[h + N_ARRIVE] <= m[e + N_ARRIVE]:
-            return  # a hit that came no later keeps the row open
-        command = PRE
-    else:
-        e = m[b + B_HEAD + q]
-        if e < 0 or row == ACTIVATING or m[D_HALF] >= 0:
-            return
-        command = ACT
+def _try_row(m, b, first):
+    """A bank may give the row command that it wants: is that the next of all?"""
+    command = m[b + B_WANTS]
+    if command < 0 or (command == ACT and m[D_HALF] >= 0):
+        return
     t = _ready(m, b, command, first)
-    if t < m[ROW_T] or (t == m[ROW_T] and m[e + N_SEQ] < m[ROW_SEQ]):
-        m[ROW_T], m[ROW_B], m[ROW_C], m[ROW_SEQ] = t, b, command, m[e + N_SEQ]
+    if t < m[ROW_T] or (t == m[ROW_T] and m[b + B_SEQ] < m[ROW_SEQ]):
+        m[ROW_T], m[ROW_B], m[ROW_C], m[ROW_SEQ] = t, b, command, m[b + B_SEQ]
 
 
 @_compiled
@@ -195,11 +209,29 @@ def _find_row(m, first):
     if m[ROW_OK] and m[ROW_T] >= first:
         return
     m[ROW_OK], m[ROW_T] = 1, NEVER
-    q = m[D_MODE]
-    if m[D_READS + q] == 0:
+    if m[D_READS + m[D_MODE]] == 0:
         return
-    for at in range(m[A_BUSY], m[A_BUSY] + m[D_BUSY]):
-        _try_row(m, m[at], q, first)
+    end = m[A_BUSY] + m[D_BUSY]
+    if m[P_RANKS] * m[P_SIDS] > 1:
+        for at in range(m[A_BUSY], end):
+            _try_row(m, m[at], first)
+        return
+    no_act = m[D_HALF] >= 0
+    edges = m[P_EDGES]
+    act = max(m[m[A_RANK] + ACT], m[m[A_CHANNEL] + ACT], m[m[A_SID] + ACT], first)
+    pre = max(m[m[A_RANK] + PRE], m[m[A_CHANNEL] + PRE], m[m[A_SID] + PRE], first)
+    best, seq, chosen, command = NEVER, np.int64(0), np.int64(-1), np.int64(-1)
+    for at in range(m[A_BUSY], end):
+        b = m[at]
+        c = m[b + B_WANTS]
+        if c < 0 or (c == ACT and no_act):
+            continue
+        t = max(m[b + c], m[m[b + B_GROUP] + c], act if c == ACT else pre)
+        if edges and c == ACT:
+            t |= 1
+        if t < best or (t == best and m[b + B_SEQ] < seq):
+            best, seq, chosen, command = t, m[b + B_SEQ], b, c
+    m[ROW_T], m[ROW_B], m[ROW_C], m[ROW_SEQ] = best, chosen, command, seq
 
 
 @_compiled
@@ -226,6 +258,7 @@ def _activate(m, e, now):
     m[e + N_ORDER] = m[D_PROMOTED]
     m[D_PROMOTED] += 1
     m[b + B_ACTIVE] = e
+    m[b + B_WANTS] = -1
     m[D_ACTIVE] += 1
     _opened(m, b, m[e + N_ROW], now + 1)
 
@@ -352,13 +385,16 @@ def _accept(m, runs, done, run):
             m[b + B_HIT + q] = e
             if m[COLUMN_OK] and m[D_QUEUED] and q == m[D_MODE]:
                 _try_column(m, b, e, 0, now + 1)
+    elif open_row >= 0 and m[b + B_MISS + q] < 0:
+        m[b + B_MISS + q] = e
+    if q == m[D_MODE]:
+        before = m[b + B_WANTS]
+        _want(m, b)
+        if m[ROW_OK] and m[b + B_WANTS] != before:
             if m[ROW_B] == b:
-                m[ROW_OK] = 0  # a hit that came with the miss keeps the row open
-    else:
-        if open_row >= 0 and m[b + B_MISS + q] < 0:
-            m[b + B_MISS + q] = e
-        if m[ROW_OK] and q == m[D_MODE]:
-            _try_row(m, b, q, now + 1)
+                m[ROW_OK] = 0
+            else:
+                _try_row(m, b, now + 1)
     return True
 
 
@@ -382,6 +418,7 @@ def _link(m, b, e, q):
         m[D_OLDEST + q] = e
     m[D_NEWEST + q] = e
     if m[b + B_WORK] == 0:
+        m[b + B_WANTS] = -1
         m[b + B_PLACE] = m[D_BUSY]
         m[m[A_BUSY] + m[D_BUSY]] = b
         m[D_BUSY] += 1
@@ -416,6 +453,8 @@ def _set_mode(m, mode):
     if m[D_MODE] != mode:
         m[D_MODE] = mode
         m[COLUMN_OK] = m[ROW_OK] = 0
+        for at in range(m[A_BUSY], m[A_BUSY] + m[D_BUSY]):
+            _want(m, m[at])
 
 
 @_compiled
@@ -490,12 +529,13 @@ def _column(m, runs, done, now):
         m[m[A_BUSY] + m[b + B_PLACE]] = last
         m[last + B_PLACE] = m[b + B_PLACE]
     m[COLUMN_OK] = 0
+    _want(m, b)
     if m[ROW_OK]:
         late = m[ROW_T] < NEVER and m[m[A_CHANNEL] + m[ROW_C]] > m[ROW_T]
         if late or m[ROW_B] == b:
             m[ROW_OK] = 0
         else:
-            _try_row(m, b, m[D_MODE], now)
+            _try_row(m, b, now)
 
 
 @_compiled
@@ -587,6 +627,7 @@ def _row(m, now):
     _unlink(m, e)
     if m[P_SPLIT]:
         m[b + B_ROW] = ACTIVATING
+        m[b + B_WANTS] = -1
         m[D_HALF] = e
         m[D_DEADLINE] = now + m[P_SPLIT]
     else:

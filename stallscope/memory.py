@@ -42,7 +42,7 @@ class MemoryRun:
     cycles: int
     """To the last beat of the last read, or the command of the last write."""
     first_data: int
-    """To the last beat of the first burst that was done."""
+    """To the last beat of the first read that has its data; without reads, to the first write's command."""
     latency: Numbers
     """From acceptance to last beat, sorted."""
     waited: Numbers
@@ -99,7 +99,7 @@ def run_memory(request: Request) -> MemoryRun:
         lane,
         stream,
         cycles,
-        int(run.done.min()) - start,
+        int(run.done[reads].min() if reads.any() else run.done.min()) - start,
         np.sort((run.done - run.accepted)[reads]),
         np.sort((run.done - available)[reads]),
         run.hits,
