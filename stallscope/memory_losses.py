@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from .arch.mapping import Location, Mapping
+
 if TYPE_CHECKING:
     from .arch.dram import DramPreset, RefreshMode
-    from .arch.mapping import Mapping
 
 Numbers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -57,12 +58,13 @@ def lost_ticks(
     at = mapping.decode(served.bursts)
     for bus in range(preset.together):
         mine = np.flatnonzero(at.pseudochannel == bus)
-        order = mine[np.argsort(served.command[mine], kind="stable")]
+        command = served.command[mine]
+        order = mine if np.all(command[1:] >= command[:-1]) else mine[np.argsort(command, kind="stable")]
         if not len(order):
             lost["no request"] += cycles
             continue
         start = int(served.accepted.min())
-        for cause, ticks in _one_bus(served, preset, mapping, refresh, order).items():
+        for cause, ticks in _one_bus(served, Location(*(part[order] for part in at)), preset, refresh, order).items():
             lost[cause] += ticks
         command = served.command[order]
         behind = cycles - int(command[-1] - start) - preset.burst_ticks
@@ -70,10 +72,7 @@ def lost_ticks(
     return {cause: ticks // preset.together for cause, ticks in lost.items() if ticks >= preset.together}
 
 
-def _one_bus(
-    served: Served, preset: DramPreset, mapping: Mapping, refresh: RefreshMode, order: Numbers
-) -> dict[str, int]:
-    at = mapping.decode(served.bursts[order])
+def _one_bus(served: Served, at: Location, preset: DramPreset, refresh: RefreshMode, order: Numbers) -> dict[str, int]:
     command, writes = served.command[order], served.writes[order]
     ends = command[:-1] + preset.burst_ticks
     gap = np.maximum(command[1:] - ends, 0)
