@@ -26,13 +26,13 @@ CLOSED, ACTIVATING = -1, -2
 (
     D_NOW, D_MODE, D_DUE, D_REF_BANK, D_REF_RANK, D_CLOCK, D_SYNC, D_HALF, D_DEADLINE, D_READS, D_WRITES, D_ACTIVE,
     D_SEQ, D_PROMOTED, D_FREE, D_MHEAD, D_MCOUNT, D_BUSY, D_OLDEST, D_OLDEST_W, D_NEWEST, D_NEWEST_W, D_RUN, D_RUNS,
-    D_HITS, D_MISSES, D_CONFLICTS, D_LAST, D_QUEUED, D_STREAKS, S_BLOCK, S_TURN, S_PACE, S_PACE_W,
+    D_HITS, D_MISSES, D_CONFLICTS, D_LAST, D_QUEUED, D_STREAKS, D_BLOCKED, S_ALONE, S_BLOCK, S_TURN, S_PACE, S_PACE_W,
     COLUMN_OK, COLUMN_T, COLUMN_E, COLUMN_ACTIVE, COLUMN_ARRIVE, COLUMN_SEQ,
     ROW_OK, ROW_T, ROW_B, ROW_C, ROW_SEQ, MAINT_T, MAINT_C,
     A_POINTERS, A_FIELDS, A_FIELDS_END, A_CHANNEL, A_RANK, A_SID, A_GROUP, A_BANK, A_ENTRY, A_FREE, A_BUSY, A_MAINT,
     A_ALLOWED,
-) = range(23, 23 + 60)  # fmt: skip
-HEADER = 83
+) = range(23, 23 + 62)  # fmt: skip
+HEADER = 85
 # Rules of a command: where its lists begin, and end, in this order. A rule is (command after, ticks), in the window list
 # (command after, ticks, commands back).
 CHANNEL_RULES, RANK_RULES, SID_RULES, GROUP_RULES, BANK_RULES, NEAR_RANK, NEAR_SID, WINDOW = range(8)
@@ -70,16 +70,15 @@ def _command(m, b, command, now):
     """A command is given to a bank (PREA and REFA: to the rank of that bank)."""
     p = m[A_POINTERS] + command * LISTS
     rank = m[b + B_RANK]
-    _raise(m, m[p + CHANNEL_RULES], m[p + RANK_RULES], m[A_CHANNEL], now)
     _raise(m, m[p + RANK_RULES], m[p + SID_RULES], rank, now)
-    _raise(m, m[p + SID_RULES], m[p + GROUP_RULES], m[b + B_SID], now)
     _raise(m, m[p + GROUP_RULES], m[p + BANK_RULES], m[b + B_GROUP], now)
     _raise(m, m[p + BANK_RULES], m[p + NEAR_RANK], b, now)
-    if m[p + NEAR_RANK] < m[p + NEAR_SID]:
+    if not m[S_ALONE]:
+        _raise(m, m[p + CHANNEL_RULES], m[p + RANK_RULES], m[A_CHANNEL], now)
+        _raise(m, m[p + SID_RULES], m[p + GROUP_RULES], m[b + B_SID], now)
         for other in range(m[A_RANK], m[A_SID], RANK_COLUMNS):
             if other != rank:
                 _raise(m, m[p + NEAR_RANK], m[p + NEAR_SID], other, now)
-    if m[p + NEAR_SID] < m[p + WINDOW] and m[P_SIDS] > 1:
         first = m[A_SID] + (m[b + B_SID] - m[A_SID]) // (NODE * m[P_SIDS]) * NODE * m[P_SIDS]
         for other in range(first, first + NODE * m[P_SIDS], NODE):
             if other != m[b + B_SID]:
@@ -99,8 +98,9 @@ def _command(m, b, command, now):
 @_compiled
 def _ready(m, b, command, first):
     """The first legal tick of a command to this bank, `first` or later, on its clock edge."""
-    t = max(m[b + command], m[m[b + B_GROUP] + command], m[m[b + B_SID] + command])
-    t = max(t, m[m[b + B_RANK] + command], m[m[A_CHANNEL] + command], first)
+    t = max(m[b + command], m[m[b + B_GROUP] + command], m[m[b + B_RANK] + command], first)
+    if not m[S_ALONE]:
+        t = max(t, m[m[b + B_SID] + command], m[m[A_CHANNEL] + command])
     if m[P_EDGES] and command != PRE:
         t |= 1
     return t
@@ -212,14 +212,14 @@ def _find_row(m, first):
     if m[D_READS + m[D_MODE]] == 0:
         return
     end = m[A_BUSY] + m[D_BUSY]
-    if m[P_RANKS] * m[P_SIDS] > 1:
+    if not m[S_ALONE]:
         for at in range(m[A_BUSY], end):
             _try_row(m, m[at], first)
         return
     no_act = m[D_HALF] >= 0
     edges = m[P_EDGES]
-    act = max(m[m[A_RANK] + ACT], m[m[A_CHANNEL] + ACT], m[m[A_SID] + ACT], first)
-    pre = max(m[m[A_RANK] + PRE], m[m[A_CHANNEL] + PRE], m[m[A_SID] + PRE], first)
+    act = max(m[m[A_RANK] + ACT], first)
+    pre = max(m[m[A_RANK] + PRE], first)
     best, seq, chosen, command = NEVER, np.int64(0), np.int64(-1), np.int64(-1)
     for at in range(m[A_BUSY], end):
         b = m[at]
@@ -286,6 +286,7 @@ def _unlink(m, e):
     else:
         m[D_NEWEST + q] = older
     m[D_READS + q] -= 1
+    m[D_BLOCKED] = 0
 
 
 @_compiled
@@ -428,6 +429,8 @@ def _link(m, b, e, q):
 @_compiled
 def _feed(m, runs, done):
     """Sends what is there and has room, in order. Returns the tick at which the next run comes (NEVER: it waits for room)."""
+    if m[D_BLOCKED]:
+        return NEVER
     room = runs.shape[0]
     while m[D_RUN] < m[D_RUNS]:
         run = m[D_RUN] % room
@@ -435,6 +438,7 @@ def _feed(m, runs, done):
             return runs[run, R_AVAILABLE]
         while runs[run, R_SENT] < runs[run, R_COUNT]:
             if not _accept(m, runs, done, run):
+                m[D_BLOCKED] = 1
                 return NEVER
         m[D_RUN] += 1
     return NEVER
@@ -531,7 +535,7 @@ def _column(m, runs, done, now):
     m[COLUMN_OK] = 0
     _want(m, b)
     if m[ROW_OK]:
-        late = m[ROW_T] < NEVER and m[m[A_CHANNEL] + m[ROW_C]] > m[ROW_T]
+        late = m[ROW_T] < NEVER and _ready(m, m[ROW_B], m[ROW_C], now) > m[ROW_T]
         if late or m[ROW_B] == b:
             m[ROW_OK] = 0
         else:
@@ -598,7 +602,7 @@ def _streak(m, runs, done, t, horizon):
         _command(m, m[x + N_BANK], RD + q, last + (i + 1 - turn) * pace)
         x = m[x + N_NEWER]
     m[D_NOW] = last
-    m[COLUMN_OK] = 0
+    m[COLUMN_OK] = m[D_BLOCKED] = 0
     if runs[run, R_SENT] == runs[run, R_COUNT]:
         m[D_RUN] += 1
     return True
@@ -611,7 +615,8 @@ def _row(m, now):
     _command(m, b, command, now)
     m[ROW_OK] = 0
     if m[COLUMN_OK] and m[COLUMN_T] < NEVER:
-        if m[m[A_CHANNEL] + RD + q] > m[COLUMN_T] or m[m[COLUMN_E] + N_BANK] == b:
+        x = m[m[COLUMN_E] + N_BANK]
+        if x == b or _ready(m, x, RD + m[m[COLUMN_E] + N_WRITE], now) > m[COLUMN_T]:
             m[COLUMN_OK] = 0
     if command == PRE:
         e = m[b + B_MISS + q]

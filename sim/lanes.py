@@ -46,6 +46,7 @@ def new_lane(drams: Drams, kind: int) -> Ints:
     bank[:, d.B_GROUP] = at[6] + number // p[d.P_BANKS] * d.NODE
     bank[:, d.B_SID] = at[5] + number // (p[d.P_BANKS] * p[d.P_GROUPS]) * d.NODE
     bank[:, d.B_RANK] = at[4] + number // (banks // ranks) * d.RANK_COLUMNS
+    m[d.S_ALONE] = _alone(drams, kind)
     m[d.S_BLOCK], m[d.S_TURN], m[d.S_PACE], m[d.S_PACE_W] = _streaks(drams, kind)
     return m
 
@@ -94,11 +95,29 @@ def _shift(size: int) -> int:
     return size.bit_length() - 1 if size & (size - 1) == 0 else -1
 
 
+def _alone(drams: Drams, kind: int) -> bool:
+    """Whether there is one rank and one stack id: their rules and those of the channel are then one node's."""
+    return bool(drams.params[kind][d.P_RANKS] * drams.params[kind][d.P_SIDS] == 1)
+
+
+def _needed(drams: Drams, kind: int) -> list[list[int]]:
+    """The rules that can ever bind: not those for refreshes that never come, nor the shorter of two for one node."""
+    refresh = int(drams.params[kind][d.P_REFRESH])
+    never = {0: (d.PREA, d.REFA, d.REFB), 1: (d.REFB,), 2: (d.PREA, d.REFA), 3: (d.PREA, d.REFA)}[refresh]
+    best: dict[tuple[int, int, int, int, int], int] = {}
+    for before, after, level, ticks, back, near in drams.rules[drams.rule_ptr[kind] : drams.rule_ptr[kind + 1]].tolist():
+        if before in never or after in never or (near and _alone(drams, kind)):
+            continue
+        key = (before, after, 1 if level in (0, 2) and _alone(drams, kind) else level, back, near)
+        best[key] = max(best.get(key, 0), ticks)
+    return [[before, after, level, ticks, back, near] for (before, after, level, back, near), ticks in best.items()]
+
+
 def _rules(drams: Drams, kind: int, start: int) -> tuple[list[int], list[int]]:
     """Pointers to each command's lists of rules, and the rules, which lie at `start`."""
     pointers: list[int] = []
     out: list[int] = []
-    mine = drams.rules[drams.rule_ptr[kind] : drams.rule_ptr[kind + 1]].tolist()
+    mine = _needed(drams, kind)
     order = [(0, 0), (1, 0), (2, 0), (3, 0), (4, 0), (1, 1), (2, 1)]  # level, sibling
     for command in range(7):
         for level, sibling in order:
