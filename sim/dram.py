@@ -30,9 +30,9 @@ CLOSED, ACTIVATING = -1, -2
     COLUMN_OK, COLUMN_T, COLUMN_E, COLUMN_ACTIVE, COLUMN_ARRIVE, COLUMN_SEQ,
     ROW_OK, ROW_T, ROW_B, ROW_C, ROW_SEQ, MAINT_T, MAINT_C,
     A_POINTERS, A_FIELDS, A_FIELDS_END, A_CHANNEL, A_RANK, A_SID, A_GROUP, A_BANK, A_ENTRY, A_FREE, A_BUSY, A_MAINT,
-    A_ALLOWED,
-) = range(23, 23 + 62)  # fmt: skip
-HEADER = 85
+    A_ALLOWED, A_OPENED,
+) = range(23, 23 + 63)  # fmt: skip
+HEADER = 86
 # Rules of a command: where its lists begin, and end, in this order. A rule is (command after, ticks), in the window list
 # (command after, ticks, commands back).
 CHANNEL_RULES, RANK_RULES, SID_RULES, GROUP_RULES, BANK_RULES, NEAR_RANK, NEAR_SID, WINDOW = range(8)
@@ -53,6 +53,8 @@ FIELD_COLUMNS = 4  # field, shift (-1: no power of two), size, worth
 R_FIRST, R_COUNT, R_WRITE, R_AVAILABLE, R_SENT, R_LEFT, R_DONE = range(7)
 RUN_COLUMNS = 7
 MAINTENANCE_ROOM = 256
+# The next of many, found as the least number: ticks from now (below LONGEST), then age in bursts, then place of the bank.
+PLACE, AGE_AND_PLACE, LONGEST = 8, 40, 1 << 21
 
 
 @_compiled
@@ -183,24 +185,43 @@ def _find_column(m, first, queued):
         return
     m[COLUMN_OK], m[COLUMN_T] = 1, NEVER
     q = m[D_MODE]
+    c = RD + q
+    queued = queued and m[D_OLDEST + q] >= 0
     if m[D_ACTIVE] == 0:
-        e = m[D_OLDEST + q] if queued else np.int64(-1)
-        if e < 0:
+        if not queued:
             return
+        e = m[D_OLDEST + q]
         b = m[e + N_BANK]
-        if m[b + B_ROW] == m[e + N_ROW]:  # the oldest of all, at the first tick that any could have
-            t = max(m[m[b + B_RANK] + RD + q], m[m[A_CHANNEL] + RD + q], first)
+        if m[S_ALONE] and m[b + B_ROW] == m[e + N_ROW]:
+            t = max(m[m[A_RANK] + c], first)  # the oldest of all, at the first tick that any could have
             if m[P_EDGES]:
                 t |= 1
-            if m[P_RANKS] == 1 and _ready(m, b, RD + q, first) == t:
+            if _ready(m, b, c, first) == t:
                 m[COLUMN_T], m[COLUMN_E], m[COLUMN_ACTIVE], m[COLUMN_SEQ] = t, e, 0, m[e + N_SEQ]
                 return
-    for at in range(m[A_BUSY], m[A_BUSY] + m[D_BUSY]):
-        b = m[at]
-        if m[b + B_ACTIVE] >= 0:
-            _try_column(m, b, m[b + B_ACTIVE], 1, first)
-        if queued and m[b + B_HIT + q] >= 0:
-            _try_column(m, b, m[b + B_HIT + q], 0, first)
+    for at in range(m[A_OPENED], m[A_OPENED] + m[D_ACTIVE]):
+        e = m[at]
+        _try_column(m, m[e + N_BANK], e, 1, first)
+    if not queued:
+        return
+    if not m[S_ALONE]:
+        for at in range(m[A_BUSY], m[A_BUSY] + m[D_BUSY]):
+            b = m[at]
+            if m[b + B_HIT + q] >= 0:
+                _try_column(m, b, m[b + B_HIT + q], 0, first)
+        return
+    # Without branches: time, age and place in one number.
+    oldest, floor, edge = m[m[D_OLDEST + q] + N_SEQ], max(m[m[A_RANK] + c], first), m[P_EDGES]
+    best, base = NEVER, m[A_BUSY]
+    for i in range(m[D_BUSY]):
+        b = m[base + i]
+        e = m[b + B_HIT + q]
+        t = max(m[b + c], m[m[b + B_GROUP] + c], floor) | edge
+        key = ((t - first) << AGE_AND_PLACE) + ((m[e + N_SEQ] - oldest) << PLACE) + i
+        best = min(best, key if e >= 0 else NEVER)
+    if best < NEVER:
+        b = m[base + (best & ((1 << PLACE) - 1))]
+        _try_column(m, b, m[b + B_HIT + q], 0, first)
 
 
 @_compiled
@@ -208,30 +229,32 @@ def _find_row(m, first):
     """The next ACT or PRE for queued bursts: the earliest, then the oldest burst's."""
     if m[ROW_OK] and m[ROW_T] >= first:
         return
+    q = m[D_MODE]
     m[ROW_OK], m[ROW_T] = 1, NEVER
-    if m[D_READS + m[D_MODE]] == 0:
+    if m[D_READS + q] == 0:
         return
-    end = m[A_BUSY] + m[D_BUSY]
+    base = m[A_BUSY]
     if not m[S_ALONE]:
-        for at in range(m[A_BUSY], end):
+        for at in range(base, base + m[D_BUSY]):
             _try_row(m, m[at], first)
         return
-    no_act = m[D_HALF] >= 0
-    edges = m[P_EDGES]
-    act = max(m[m[A_RANK] + ACT], first)
-    pre = max(m[m[A_RANK] + PRE], first)
-    best, seq, chosen, command = NEVER, np.int64(0), np.int64(-1), np.int64(-1)
-    for at in range(m[A_BUSY], end):
-        b = m[at]
+    edge = m[P_EDGES]
+    act, pre = max(m[m[A_RANK] + ACT], first), max(m[m[A_RANK] + PRE], first)
+    if m[D_HALF] >= 0:
+        act = first + LONGEST
+    oldest = m[m[D_OLDEST + q] + N_SEQ]
+    best = NEVER
+    for i in range(m[D_BUSY]):
+        b = m[base + i]
         c = m[b + B_WANTS]
-        if c < 0 or (c == ACT and no_act):
-            continue
         t = max(m[b + c], m[m[b + B_GROUP] + c], act if c == ACT else pre)
-        if edges and c == ACT:
-            t |= 1
-        if t < best or (t == best and m[b + B_SEQ] < seq):
-            best, seq, chosen, command = t, m[b + B_SEQ], b, c
-    m[ROW_T], m[ROW_B], m[ROW_C], m[ROW_SEQ] = best, chosen, command, seq
+        t |= edge if c == ACT else 0
+        key = ((t - first) << AGE_AND_PLACE) + ((m[b + B_SEQ] - oldest) << PLACE) + i
+        best = min(best, key if c >= 0 else NEVER)
+    if best < LONGEST << AGE_AND_PLACE:
+        b = m[base + (best & ((1 << PLACE) - 1))]
+        t = first + (best >> AGE_AND_PLACE)
+        m[ROW_T], m[ROW_B], m[ROW_C], m[ROW_SEQ] = t, b, m[b + B_WANTS], m[b + B_SEQ]
 
 
 @_compiled
@@ -259,6 +282,7 @@ def _activate(m, e, now):
     m[D_PROMOTED] += 1
     m[b + B_ACTIVE] = e
     m[b + B_WANTS] = -1
+    m[m[A_OPENED] + m[D_ACTIVE]] = e
     m[D_ACTIVE] += 1
     _opened(m, b, m[e + N_ROW], now + 1)
 
@@ -511,6 +535,12 @@ def _column(m, runs, done, now):
     if active:
         m[b + B_ACTIVE] = -1
         m[D_ACTIVE] -= 1
+        at, end = m[A_OPENED], m[A_OPENED] + m[D_ACTIVE]
+        while m[at] != e:
+            at += 1
+        while at < end:
+            m[at] = m[at + 1]
+            at += 1
     else:
         if m[e + N_SEEN] == 0:
             m[D_HITS] += 1

@@ -21,11 +21,11 @@ def new_lane(drams: Drams, kind: int) -> Ints:
     slots = int(p[d.P_READS] + p[d.P_WRITES]) + banks
     fields = _fields(drams, kind)
     size = [7 * d.LISTS, len(fields), 0, d.NODE, ranks * d.RANK_COLUMNS, sids * d.NODE, groups * d.NODE]
-    size += [banks * d.BANK_COLUMNS, slots * d.ENTRY_COLUMNS, slots, banks, 2 * d.MAINTENANCE_ROOM, sids]
+    size += [banks * d.BANK_COLUMNS, slots * d.ENTRY_COLUMNS, slots, banks, 2 * d.MAINTENANCE_ROOM, sids, banks + 1]
     at = d.HEADER + np.concatenate([[0], np.cumsum(size)])
     names = (
         d.A_POINTERS, d.A_FIELDS, d.A_FIELDS_END, d.A_CHANNEL, d.A_RANK, d.A_SID, d.A_GROUP, d.A_BANK, d.A_ENTRY,
-        d.A_FREE, d.A_BUSY, d.A_MAINT, d.A_ALLOWED,
+        d.A_FREE, d.A_BUSY, d.A_MAINT, d.A_ALLOWED, d.A_OPENED,
     )  # fmt: skip
     pointers, rules = _rules(drams, kind, int(at[-1]))
     m = np.zeros(int(at[-1]) + len(rules), np.int64)
