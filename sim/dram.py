@@ -26,13 +26,13 @@ CLOSED, ACTIVATING = -1, -2
 (
     D_NOW, D_MODE, D_DUE, D_REF_BANK, D_REF_RANK, D_CLOCK, D_SYNC, D_HALF, D_DEADLINE, D_READS, D_WRITES, D_ACTIVE,
     D_SEQ, D_PROMOTED, D_FREE, D_MHEAD, D_MCOUNT, D_BUSY, D_OLDEST, D_OLDEST_W, D_NEWEST, D_NEWEST_W, D_RUN, D_RUNS,
-    D_HITS, D_MISSES, D_CONFLICTS, D_LAST, D_QUEUED, D_STREAKS, D_BLOCKED, S_ALONE, S_BLOCK, S_TURN, S_PACE, S_PACE_W,
+    D_HITS, D_MISSES, D_CONFLICTS, D_LAST, D_QUEUED, D_STREAKS, D_BLOCKED, D_HITS_OPEN, D_HITS_OPEN_W, S_ALONE, S_BLOCK, S_TURN, S_PACE, S_PACE_W,
     COLUMN_OK, COLUMN_T, COLUMN_E, COLUMN_ACTIVE, COLUMN_ARRIVE, COLUMN_SEQ,
     ROW_OK, ROW_T, ROW_B, ROW_C, ROW_SEQ, MAINT_T, MAINT_C,
     A_POINTERS, A_FIELDS, A_FIELDS_END, A_CHANNEL, A_RANK, A_SID, A_GROUP, A_BANK, A_ENTRY, A_FREE, A_BUSY, A_MAINT,
     A_ALLOWED, A_OPENED,
-) = range(23, 23 + 63)  # fmt: skip
-HEADER = 86
+) = range(23, 23 + 65)  # fmt: skip
+HEADER = 88
 # Rules of a command: where its lists begin, and end, in this order. A rule is (command after, ticks), in the window list
 # (command after, ticks, commands back).
 CHANNEL_RULES, RANK_RULES, SID_RULES, GROUP_RULES, BANK_RULES, NEAR_RANK, NEAR_SID, WINDOW = range(8)
@@ -139,9 +139,18 @@ def _want(m, b):
 
 
 @_compiled
+def _set_hit(m, b, q, e):
+    """The oldest burst that hits a bank's open row; banks that have one are counted."""
+    m[D_HITS_OPEN + q] += np.int64(e >= 0) - np.int64(m[b + B_HIT + q] >= 0)
+    m[b + B_HIT + q] = e
+
+
+@_compiled
 def _closed(m, b):
     m[b + B_ROW] = CLOSED
-    m[b + B_HIT] = m[b + B_HIT + 1] = m[b + B_MISS] = m[b + B_MISS + 1] = -1
+    _set_hit(m, b, 0, -1)
+    _set_hit(m, b, 1, -1)
+    m[b + B_MISS] = m[b + B_MISS + 1] = -1
     if m[b + B_WORK] > 0:
         _want(m, b)
 
@@ -186,7 +195,7 @@ def _find_column(m, first, queued):
     m[COLUMN_OK], m[COLUMN_T] = 1, NEVER
     q = m[D_MODE]
     c = RD + q
-    queued = queued and m[D_OLDEST + q] >= 0
+    queued = queued and m[D_HITS_OPEN + q] > 0
     if m[D_ACTIVE] == 0:
         if not queued:
             return
@@ -263,7 +272,7 @@ def _opened(m, b, row, first):
     m[b + B_ROW] = row
     for q in range(2):
         e = m[b + B_HEAD + q]
-        m[b + B_HIT + q] = _next_hit(m, e, row)
+        _set_hit(m, b, q, _next_hit(m, e, row))
         while e >= 0 and m[e + N_ROW] == row:
             e = m[e + N_NEXT]
         m[b + B_MISS + q] = e
@@ -407,7 +416,7 @@ def _accept(m, runs, done, run):
     open_row = m[b + B_ROW]
     if open_row == row:
         if m[b + B_HIT + q] < 0:
-            m[b + B_HIT + q] = e
+            _set_hit(m, b, q, e)
             if m[COLUMN_OK] and m[D_QUEUED] and q == m[D_MODE]:
                 _try_column(m, b, e, 0, now + 1)
     elif open_row >= 0 and m[b + B_MISS + q] < 0:
@@ -545,7 +554,7 @@ def _column(m, runs, done, now):
         if m[e + N_SEEN] == 0:
             m[D_HITS] += 1
         if m[b + B_HIT + q] == e:
-            m[b + B_HIT + q] = _next_hit(m, m[e + N_NEXT], m[b + B_ROW])
+            _set_hit(m, b, q, _next_hit(m, m[e + N_NEXT], m[b + B_ROW]))
         _unlink(m, e)
     _command(m, b, RD + q, now)
     t = now

@@ -8,12 +8,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..compiler.program import DRAM_FIELDS, Drams, Ints, ints
+from ..errors import StallscopeError
 from . import dram as d
 
 
 def new_lane(drams: Drams, kind: int) -> Ints:
-    """An idle lane of a kind at tick 0: all banks closed, the first refresh one interval away."""
+    """An idle lane of a kind at tick 0: all banks closed, the first refresh one interval away.
+
+    Raises StallscopeError for times or numbers of banks beyond what the kernel compares.
+    """
     p = drams.params[kind]
+    _check(drams, kind)
     ranks = int(p[d.P_RANKS])
     sids = ranks * int(p[d.P_SIDS])
     groups = sids * int(p[d.P_GROUPS])
@@ -49,6 +54,16 @@ def new_lane(drams: Drams, kind: int) -> Ints:
     m[d.S_ALONE] = _alone(drams, kind)
     m[d.S_BLOCK], m[d.S_TURN], m[d.S_PACE], m[d.S_PACE_W] = _streaks(drams, kind)
     return m
+
+
+def _check(drams: Drams, kind: int) -> None:
+    p, name = drams.params[kind], drams.name[kind]
+    banks = int(p[d.P_RANKS] * p[d.P_SIDS] * p[d.P_GROUPS] * p[d.P_BANKS])
+    if not 1 <= banks <= 1 << d.PLACE:
+        raise StallscopeError(f"{name}: found {banks} banks behind one controller; expected from 1 to {1 << d.PLACE}")
+    longest = int(drams.rules[drams.rule_ptr[kind] : drams.rule_ptr[kind + 1], 3].max(initial=0))
+    if longest >= d.LONGEST:
+        raise StallscopeError(f"{name}: found a time of {longest} ticks; expected less than {d.LONGEST}; mend it")
 
 
 def _streaks(drams: Drams, kind: int) -> tuple[int, int, int, int]:
@@ -145,19 +160,25 @@ class StreamRun:
     hits: int
     misses: int
     conflicts: int
+    streaks: int
+    """Runs of row hits that were served in one step each."""
 
 
-def run_stream(drams: Drams, bursts: Ints, writes: Ints, available: Ints, record: bool = True) -> StreamRun:
+def run_stream(
+    drams: Drams, bursts: Ints, writes: Ints, available: Ints, record: bool = True, streaks: bool = True
+) -> StreamRun:
     """Runs bursts through the first kind of lane, each offered from the tick when it is available, in this order.
 
-    Without `record` no burst's own ticks are kept.
+    Without `record` no burst's own ticks are kept; without `streaks` every burst is served by itself, to the same ticks.
     """
     lane = new_lane(drams, 0)
+    if not streaks:
+        lane[d.S_PACE] = lane[d.S_PACE_W] = 0
     runs = as_runs(bursts, writes, available)
     done = np.zeros((len(bursts) if record else 0, 2), np.int64)
     lane[d.D_RUNS] = len(runs)
     d.drain(lane, runs, done)
-    counts = (int(lane[d.D_HITS]), int(lane[d.D_MISSES]), int(lane[d.D_CONFLICTS]))
+    counts = (int(lane[k]) for k in (d.D_HITS, d.D_MISSES, d.D_CONFLICTS, d.D_STREAKS))
     return StreamRun(done[:, 0], done[:, 1], int(lane[d.D_LAST]), *counts)
 
 
