@@ -87,12 +87,12 @@ DRAM_PARAMS = (
 class Drams:
     """One row per kind of DRAM lane (docs/model.md, section 10).
 
-    `params` has the columns DRAM_PARAMS: counts of ranks (or pseudo-channels) behind the controller, of stack ids, groups,
-    banks of a group, rows, and bursts of a row; bytes of a burst; femtoseconds of a tick; command buses; whether only PRE
-    may start at even ticks; ticks from RD to its last beat; queue sizes; writes queued that start (`drain_from`) and end
-    (`drain_to`) draining; refresh (0 none, 1 all banks, 2 one bank, 3 one bank by sets) with its interval and, by sets, the
-    busy time of one; most ticks from ACT-1 to ACT-2 (0: one command); whether the data clock is synchronised, and how long a read or
-    write keeps it running; whether bank fields are XORed with column bits.
+    `params` has the columns DRAM_PARAMS: counts of ranks (or pseudo-channels) behind the controller, of stack ids,
+    groups, banks of a group, rows, and bursts of a row; bytes of a burst; femtoseconds of a tick; command buses;
+    whether only PRE may start at even ticks; ticks from RD to its last beat; queue sizes; writes queued that start
+    (`drain_from`) and end (`drain_to`) draining; refresh (0 none, 1 all banks, 2 one bank, 3 one bank by sets), its
+    interval and, by sets, the busy time of one; most ticks from ACT-1 to ACT-2 (0: one command); whether the data clock
+    is synchronised, and how long a read or write keeps it running; whether banks and row are XORed with column bits.
     Rules in CSR form, rows (command before, command after, level, ticks, commands back, 1: in sibling nodes).
     Mappings in CSR form, rows (field, size, worth), least significant first.
     """

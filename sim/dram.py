@@ -1,8 +1,8 @@
 """DRAM lanes in Numba: a controller and its banks, from command to command (docs/model.md, section 10).
 
-A lane keeps, for every bank and what lies above it, the first legal tick of each command, and for every bank the oldest burst
-of each kind; so the next command is found without a look at the ticks between, or at any other burst. What was found
-stays found while nothing changes it. tests/naive_dram.py looks at every burst in every tick, and must agree.
+A lane keeps, for every bank and what lies above it, the first legal tick of each command, and for every bank the oldest
+burst of each kind; so the next command is found without a look at the ticks between, or at any other burst. What was
+found stays found while nothing changes it. tests/naive_dram.py looks at every burst in every tick, and must agree.
 
 A lane is one row of int64: the parameters of its kind, its numbers, then areas at the offsets A_*. Banks and queued
 bursts are known by their offset in the row. Nothing is allocated or raised here.
@@ -26,15 +26,16 @@ CLOSED, ACTIVATING = -1, -2
 (
     D_NOW, D_MODE, D_DUE, D_REF_BANK, D_REF_RANK, D_CLOCK, D_SYNC, D_HALF, D_DEADLINE, D_READS, D_WRITES, D_ACTIVE,
     D_SEQ, D_PROMOTED, D_FREE, D_MHEAD, D_MCOUNT, D_BUSY, D_OLDEST, D_OLDEST_W, D_NEWEST, D_NEWEST_W, D_RUN, D_RUNS,
-    D_HITS, D_MISSES, D_CONFLICTS, D_LAST, D_QUEUED, D_STREAKS, D_BLOCKED, D_HITS_OPEN, D_HITS_OPEN_W, S_ALONE, S_BLOCK, S_TURN, S_PACE, S_PACE_W,
+    D_HITS, D_MISSES, D_CONFLICTS, D_LAST, D_QUEUED, D_STREAKS, D_BLOCKED, D_HITS_OPEN, D_HITS_OPEN_W,
+    S_ALONE, S_BLOCK, S_TURN, S_PACE, S_PACE_W,
     COLUMN_OK, COLUMN_T, COLUMN_E, COLUMN_ACTIVE, COLUMN_ARRIVE, COLUMN_SEQ,
     ROW_OK, ROW_T, ROW_B, ROW_C, ROW_SEQ, MAINT_T, MAINT_C,
     A_POINTERS, A_FIELDS, A_FIELDS_END, A_CHANNEL, A_RANK, A_SID, A_GROUP, A_BANK, A_ENTRY, A_FREE, A_BUSY, A_MAINT,
     A_ALLOWED, A_OPENED,
 ) = range(23, 23 + 65)  # fmt: skip
 HEADER = 88
-# Rules of a command: where its lists begin, and end, in this order. A rule is (command after, ticks), in the window list
-# (command after, ticks, commands back).
+# Rules of a command: where its lists begin, and end, in this order. A rule is (command after, ticks), in the window
+# list (command after, ticks, commands back).
 CHANNEL_RULES, RANK_RULES, SID_RULES, GROUP_RULES, BANK_RULES, NEAR_RANK, NEAR_SID, WINDOW = range(8)
 LISTS = 9
 # A node's first columns are the first legal ticks of the seven commands.
@@ -53,7 +54,7 @@ FIELD_COLUMNS = 4  # field, shift (-1: no power of two), size, worth
 R_FIRST, R_COUNT, R_WRITE, R_AVAILABLE, R_SENT, R_LEFT, R_DONE = range(7)
 RUN_COLUMNS = 7
 MAINTENANCE_ROOM = 256
-# The next of many, found as the least number: ticks from now (below LONGEST), then age in bursts, then place of the bank.
+# The next of many, found as the least number: ticks from now (below LONGEST), then age in bursts, then bank's place.
 PLACE, AGE_AND_PLACE, LONGEST = 8, 40, 1 << 21
 
 
@@ -85,7 +86,7 @@ def _command(m, b, command, now):
         for other in range(first, first + NODE * m[P_SIDS], NODE):
             if other != m[b + B_SID]:
                 _raise(m, m[p + NEAR_SID], m[p + WINDOW], other, now)
-    if command == ACT or command == REFB:
+    if command in (ACT, REFB):
         past = rank + K_PAST + (4 if command == REFB else 0)
         m[past + 3] = m[past + 2]
         m[past + 2] = m[past + 1]
@@ -461,7 +462,7 @@ def _link(m, b, e, q):
 
 @_compiled
 def _feed(m, runs, done):
-    """Sends what is there and has room, in order. Returns the tick at which the next run comes (NEVER: it waits for room)."""
+    """Sends what is there and has room, in order. Returns the tick of the next one (NEVER: none, or no room)."""
     if m[D_BLOCKED]:
         return NEVER
     room = runs.shape[0]
@@ -583,9 +584,9 @@ def _column(m, runs, done, now):
 
 @_compiled
 def _streak(m, runs, done, t, horizon):
-    """Serves, from tick t to `horizon`, bursts of one run in one step, where one by one would give nothing else to do:
+    """Serves bursts of one run in one step, from tick t to `horizon`, where one by one they would go in order.
 
-    the queue is full of them, in order; they hit open rows, as do those that take their places, a burst each `pace`; and no
+    That is: the queue is full of them; they hit open rows, as do those that take their places, one each `pace`; and no
     other command comes in between. Returns whether it did.
     """
     q = m[D_MODE]
@@ -823,9 +824,9 @@ def _step_one_bus(m, runs, done, until):
     active = column and m[COLUMN_ACTIVE] == 1
     if urgent or (active and t == first):
         _set_mode(m, before)  # the queues were not looked at
-    if queued and column and m[ROW_T] == NEVER and (not m[P_CLOCKED] or t < m[D_CLOCK]):
-        if _streak(m, runs, done, t, min(until, due - 1)):
-            return True
+    alone = queued and column and m[ROW_T] == NEVER and (not m[P_CLOCKED] or t < m[D_CLOCK])
+    if alone and _streak(m, runs, done, t, min(until, due - 1)):
+        return True
     m[D_NOW] = t
     if column and not active and m[ROW_T] == t:
         column = m[COLUMN_SEQ] < m[ROW_SEQ]
@@ -867,6 +868,21 @@ def serve(m, runs, done, until):
         if arrival > until:
             return
         _idle(m, arrival)
+
+
+@_compiled
+def send(m, runs, done, t, first, count, write):
+    """A run of `count` bursts from number `first` comes at tick t, behind those that wait.
+
+    Returns its row of `runs`, which must be free.
+    """
+    serve(m, runs, done, t)
+    _idle(m, t)
+    run = m[D_RUNS] % runs.shape[0]
+    runs[run, R_FIRST], runs[run, R_COUNT], runs[run, R_WRITE], runs[run, R_AVAILABLE] = first, count, write, t
+    runs[run, R_SENT], runs[run, R_LEFT], runs[run, R_DONE] = 0, count, 0
+    m[D_RUNS] += 1
+    return run
 
 
 @_compiled

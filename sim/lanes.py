@@ -67,8 +67,9 @@ def _check(drams: Drams, kind: int) -> None:
 
 
 def _streaks(drams: Drams, kind: int) -> tuple[int, int, int, int]:
-    """Bursts of a block (one row of each of its banks), bursts of one turn over its banks, and the ticks from one RD, and
-    one WR, to the next when consecutive bursts are served in order (0: they are not, or not always).
+    """How consecutive bursts lie: bursts of a block (one row of each of its banks), and of one turn over these banks.
+
+    Then the ticks from one RD, and from one WR, to the next when they go in order (0: they do not, or not always).
     """
     p = drams.params[kind]
     fields = drams.fields[drams.field_ptr[kind] : drams.field_ptr[kind + 1]].tolist()
@@ -120,7 +121,9 @@ def _needed(drams: Drams, kind: int) -> list[list[int]]:
     refresh = int(drams.params[kind][d.P_REFRESH])
     never = {0: (d.PREA, d.REFA, d.REFB), 1: (d.REFB,), 2: (d.PREA, d.REFA), 3: (d.PREA, d.REFA)}[refresh]
     best: dict[tuple[int, int, int, int, int], int] = {}
-    for before, after, level, ticks, back, near in drams.rules[drams.rule_ptr[kind] : drams.rule_ptr[kind + 1]].tolist():
+    for before, after, level, ticks, back, near in drams.rules[
+        drams.rule_ptr[kind] : drams.rule_ptr[kind + 1]
+    ].tolist():
         if before in never or after in never or (near and _alone(drams, kind)):
             continue
         key = (before, after, 1 if level in (0, 2) and _alone(drams, kind) else level, back, near)
@@ -143,7 +146,8 @@ def _rules(drams: Drams, kind: int, start: int) -> tuple[list[int], list[int]]:
         pointers.append(start + len(out))
         for before, after, at, ticks, back, near in mine:
             if before == command and back > 1:
-                assert at == 1 and near == 0 and back <= 4 and before in (d.ACT, d.REFB), "a window of a rank only"
+                assert (at, near) == (1, 0), "a window is that of a rank"
+                assert back <= 4, "a window is of four commands"
                 out += [after, ticks, back]
         pointers.append(start + len(out))
     return pointers, out
@@ -169,7 +173,7 @@ def run_stream(
 ) -> StreamRun:
     """Runs bursts through the first kind of lane, each offered from the tick when it is available, in this order.
 
-    Without `record` no burst's own ticks are kept; without `streaks` every burst is served by itself, to the same ticks.
+    Without `record` no burst keeps its ticks; without `streaks` every burst is served by itself: to the same ticks.
     """
     lane = new_lane(drams, 0)
     if not streaks:

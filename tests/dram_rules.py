@@ -242,7 +242,9 @@ def _params(lane: DramLane) -> list[int]:
         raise StallscopeError(f"{lane.name}: refresh {lane.refresh} is not one of {', '.join(_REFRESH)}")
     refresh = _REFRESH.index(lane.refresh)
     if refresh == 2 and not ("REFIpb" in t and "RFCpb" in t):
-        raise StallscopeError(f"{lane.name}: {lane.standard} has no per-bank refresh here (REFIpb, RFCpb); use all-bank")
+        raise StallscopeError(
+            f"{lane.name}: {lane.standard} has no per-bank refresh here (REFIpb, RFCpb); use all-bank"
+        )
     size = np.float32(lane.queue)
     values = {
         "ranks": lane.ranks, "sids": lane.sids, "groups": lane.groups, "banks": lane.banks,

@@ -233,9 +233,7 @@ def oldest(c: Any, q: int, column_bus: int) -> int:
             spared = has_active(c, r[R_BANK])
             for k in range(c.length[q]):  # a hit that came no later keeps the row open
                 s = c.queue[q, k]
-                spared |= (
-                    s[R_BANK] == r[R_BANK] and s[R_ROW] == c.row[r[R_BANK]] and s[R_ARRIVE] <= r[R_ARRIVE]
-                )
+                spared |= s[R_BANK] == r[R_BANK] and s[R_ROW] == c.row[r[R_BANK]] and s[R_ARRIVE] <= r[R_ARRIVE]
             if spared:
                 continue
         if best < 0 or r[R_ARRIVE] < c.queue[q, best, R_ARRIVE]:
