@@ -740,9 +740,9 @@ def _step(m, runs, done, until):
     queued = m[D_MCOUNT] == 0
     due = _due(m)
     m[D_QUEUED] = queued
+    before = m[D_MODE]
     if queued:
-        mode = _mode(m)
-        _set_mode(m, mode)
+        _set_mode(m, _mode(m))
         _find_column(m, first, True)
         _find_row(m, first)
         row_t = m[ROW_T]
@@ -751,13 +751,14 @@ def _step(m, runs, done, until):
         _find_maintenance(m, first)
         row_t = m[MAINT_T]
     t = min(m[COLUMN_T], row_t)
+    if min(due, t) > until:
+        _set_mode(m, before)  # no tick has passed in which the queues were looked at
+        return False
     if due <= t:
-        if due > until:
-            return False
+        if due == first:
+            _set_mode(m, before)
         _come_due(m, due, queued, m[D_MODE])
         return True
-    if t > until:
-        return False
     if queued and row_t == NEVER and _streak(m, runs, done, t, min(until, due - 1)):
         return True
     m[D_NOW] = t

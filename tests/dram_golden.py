@@ -8,41 +8,59 @@ import os
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
-
 from dram_rules import DramLane
+from numpy.typing import NDArray
 
 GOLDEN = Path(os.environ.get("STALLSCOPE_GOLDEN", Path(__file__).parents[1] / "../shared/golden"))
 
-HBM3 = dict(
-    CL=20, CWL=10, RCDRD=31, RCDWR=15, RP=26, RAS=45, RC=72, WR=33, RTP=9, CCDS=2, CCDL=4, CCDR=3, RRDS=4, RRDL=5, FAW=24,
-    WTRS=7, WTRL=10, RTW=20, PPD=2, RFC=416, RFCpb=320, RREFD=8, REFI=6240, REFIpb=390, BL=2,
-)  # fmt: skip
-HBM2 = dict(
-    CL=14, CWL=5, RCDRD=14, RCDWR=12, RP=14, RAS=34, RC=48, WR=16, RTP=5, CCDS=2, CCDL=4, RRDS=4, RRDL=4, FAW=15, WTRS=6,
-    WTRL=8, RFC=260, REFI=3900, RFCpb=160, REFIpb=244, BL=2, RREFD=8,
-)  # fmt: skip
-DDR4 = dict(
-    CL=22, CWL=16, RCD=22, RP=22, RAS=52, RC=74, WR=24, RTP=12, CCDS=4, CCDL=8, RRDS=4, RRDL=8, FAW=34, WTRS=4, WTRL=12,
-    RFC=576, REFI=12480, BL=4, CS=2,
-)  # fmt: skip
-DDR5 = dict(
-    BL=8, CL=34, RCD=34, RP=34, RAS=77, RC=111, WR=72, RTP=18, CWL=32, PPD=2, CCDS=8, CCDL=12, CCDS_WR=8, CCDL_WR=48,
-    WTRS=6, WTRL=24, CS=2, RRDS=8, RRDL=12, FAW=48, RFC=710, REFI=9375,
-)  # fmt: skip
-LPDDR5 = dict(
-    BL_min=2, BL_max=4, CL=17, RCD=15, RP=15, RPab=17, RAS=34, RC=49, WR=28, RTP=8, CWL=9, PPD=2, CCDS=2, CCDL=4, CCDS_WR=2,
-    CCDL_WR=4, WTRS=5, WTRL=10, WCKPST=1, CAS=0, AAD=8, CS=2, RRDS=4, RRDL=4, FAW=16, RFC=168, RFCpb=96, REFI=3125,
-    REFIpb=391, PBR2PBR=72, PBR2ACT=6,
-)  # fmt: skip
-GDDR6 = dict(
-    BL=2, CL=24, RCDRD=27, RCDWR=16, RP=27, RAS=53, RC=79, WR=27, RTP=4, CWL=6, CCDS=2, CCDL=4, RRDS=8, RRDL=8, WTRS=9,
-    WTRL=11, FAW=29, RFCpb=106, RREFD=15, REFI=3333, RFCab=211, PPD=1,
-)  # fmt: skip
-HBM4 = dict(
-    BL=2, CL=20, CWL=10, RC=90, RAS=57, RP=33, RCDRD=39, RCDWR=19, RRDL=7, RRDS=5, FAW=30, RTP=12, WR=42, CCDL=4, CCDS=2,
-    CCDR=2, WTRL=13, WTRS=9, RTW=25, PPD=2, RFCpb=560, RREFD=16, RFC=900, REFI=7800, REFIpb=244,
-)  # fmt: skip
+
+def _ck(text: str) -> dict[str, int]:
+    return {name: int(ck) for name, ck in (word.split("=") for word in text.split())}
+
+
+HBM3 = _ck(
+    """
+    CL=20 CWL=10 RCDRD=31 RCDWR=15 RP=26 RAS=45 RC=72 WR=33 RTP=9 CCDS=2 CCDL=4 CCDR=3 RRDS=4 RRDL=5 FAW=24
+    WTRS=7 WTRL=10 RTW=20 PPD=2 RFC=416 RFCpb=320 RREFD=8 REFI=6240 REFIpb=390 BL=2
+    """
+)
+HBM2 = _ck(
+    """
+    CL=14 CWL=5 RCDRD=14 RCDWR=12 RP=14 RAS=34 RC=48 WR=16 RTP=5 CCDS=2 CCDL=4 RRDS=4 RRDL=4 FAW=15 WTRS=6
+    WTRL=8 RFC=260 REFI=3900 RFCpb=160 REFIpb=244 BL=2 RREFD=8
+    """
+)
+DDR4 = _ck(
+    """
+    CL=22 CWL=16 RCD=22 RP=22 RAS=52 RC=74 WR=24 RTP=12 CCDS=4 CCDL=8 RRDS=4 RRDL=8 FAW=34 WTRS=4 WTRL=12
+    RFC=576 REFI=12480 BL=4 CS=2
+    """
+)
+DDR5 = _ck(
+    """
+    BL=8 CL=34 RCD=34 RP=34 RAS=77 RC=111 WR=72 RTP=18 CWL=32 PPD=2 CCDS=8 CCDL=12 CCDS_WR=8 CCDL_WR=48 WTRS=6
+    WTRL=24 CS=2 RRDS=8 RRDL=12 FAW=48 RFC=710 REFI=9375
+    """
+)
+LPDDR5 = _ck(
+    """
+    BL_min=2 BL_max=4 CL=17 RCD=15 RP=15 RPab=17 RAS=34 RC=49 WR=28 RTP=8 CWL=9 PPD=2 CCDS=2 CCDL=4 CCDS_WR=2
+    CCDL_WR=4 WTRS=5 WTRL=10 WCKPST=1 CAS=0 AAD=8 CS=2 RRDS=4 RRDL=4 FAW=16 RFC=168 RFCpb=96 REFI=3125
+    REFIpb=391 PBR2PBR=72 PBR2ACT=6
+    """
+)
+GDDR6 = _ck(
+    """
+    BL=2 CL=24 RCDRD=27 RCDWR=16 RP=27 RAS=53 RC=79 WR=27 RTP=4 CWL=6 CCDS=2 CCDL=4 RRDS=8 RRDL=8 WTRS=9
+    WTRL=11 FAW=29 RFCpb=106 RREFD=15 REFI=3333 RFCab=211 PPD=1
+    """
+)
+HBM4 = _ck(
+    """
+    BL=2 CL=20 CWL=10 RC=90 RAS=57 RP=33 RCDRD=39 RCDWR=19 RRDL=7 RRDS=5 FAW=30 RTP=12 WR=42 CCDL=4 CCDS=2
+    CCDR=2 WTRL=13 WTRS=9 RTW=25 PPD=2 RFCpb=560 RREFD=16 RFC=900 REFI=7800 REFIpb=244
+    """
+)
 _SID2 = {**HBM3, "RFC": 560, "REFIpb": 195}
 # standard, tick fs, timings, groups, banks, rows, columns, burst bytes, ranks, sids
 _CONFIGS = {

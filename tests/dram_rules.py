@@ -1,7 +1,7 @@
 """The command rules of the DRAM standards, written down a second time: what the shipped presets are checked against.
 
-A rule uses JEDEC's names, and one whose names a lane does not give is no rule. Times are counted in ticks: one CK, or half
-a CK where row commands take half clocks (HBM3, HBM4).
+A rule uses JEDEC's names, and one whose names a lane does not give is no rule. Times are counted in ticks: one CK, or
+half a CK where row commands take half clocks (HBM3, HBM4).
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-
 from stallscope.compiler.program import DRAM_COMMANDS, DRAM_FIELDS, DRAM_LEVELS, DRAM_PARAMS, Drams, ints
+
 from stallscope.errors import StallscopeError
 
 Rule = tuple[str, str, str, str, int]
@@ -141,8 +141,8 @@ class DramLane:
     """One controller and the DRAM behind it.
 
     `timings` in CK by JEDEC name (`CL` or `nCL`); `ranks` are ranks or pseudo-channels behind this one controller;
-    `columns` are bursts in a row. `mapping` is a name such as `RoBaCoBg` (`map_fields`). `refresh` is `none`, `all-bank` or
-    `per-bank`. `queue` holds that many reads and as many writes.
+    `columns` are bursts in a row. `mapping` is a name such as `RoBaCoBg` (`map_fields`). `refresh` is `none`,
+    `all-bank` or `per-bank`. `queue` holds that many reads and as many writes.
     """
 
     name: str
@@ -162,7 +162,7 @@ class DramLane:
 
 
 def dram_table(lanes: list[DramLane]) -> Drams:
-    """The tables of these lanes. Raises StallscopeError for an unknown standard, refresh or mapping, or a lacking time."""
+    """The tables of these lanes. Raises StallscopeError for an unknown standard, refresh, mapping or a lacking time."""
     rules = [_rules(x) for x in lanes]
     fields = [map_fields(x) for x in lanes]
     return Drams(
@@ -267,8 +267,8 @@ _TOKENS = {"Ro": "row", "Ba": "bank", "Bg": "group", "Co": "column", "Si": "sid"
 def map_fields(lane: DramLane) -> list[tuple[int, int, int]]:
     """The mapping as rows (field, size, worth of one step), least significant first.
 
-    A name lists fields from the most significant: Ro, Ba, Bg, Si, Ra or Pc, Co; `C1` stands for that many low column bits.
-    A stack id that is not named lies below the bank fields, a rank or pseudo-channel right above a lowest Co, else lowest.
+    A name lists fields from the most significant: Ro, Ba, Bg, Si, Ra or Pc, Co; `C1` is that many low column bits. A
+    stack id that is not named is below the bank fields, a rank or pseudo-channel right above a lowest Co, else lowest.
     """
     size = {"row": lane.rows, "bank": lane.banks, "group": lane.groups, "sid": lane.sids, "rank": lane.ranks}
     size["column"] = lane.columns

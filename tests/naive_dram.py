@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
-
 from stallscope.compiler.program import DRAM_PARAMS, Drams
 
 Ints = NDArray[np.int64]
@@ -35,8 +34,10 @@ READS, WRITES, ACTIVE, HALF, MAINTENANCE = range(5)
 
 
 class Channel(NamedTuple):
-    """The whole state. `queue[q, i]` is a burst; `ready[level, node, command]` the first legal tick; `past` the last four
-    ticks of a command in a node."""
+    """The whole state.
+
+    `queue[q, i]` is a burst, `ready[level, node, command]` the first legal tick, `past` a command's last four ticks.
+    """
 
     p: Ints
     rules: Ints
@@ -111,7 +112,7 @@ def legal(c: Any, command: int, bank: int) -> bool:
     if command > REFB:
         return True
     deepest = RANK if command in (PREA, REFA) else BANK
-    for level in range(deepest + 1):
+    for level in range(deepest + 1):  # noqa: SIM110  (compiled)
         if c.g[NOW] < c.ready[level, node(c, level, bank), command]:
             return False
     return True
@@ -167,7 +168,7 @@ def take(c: Any, q: int, i: int) -> None:
 
 @njit(cache=True)
 def send(c: Any, number: int, burst: int, write: int, done: Any) -> bool:
-    """Offers a burst. False: refused, its queue is full. `done[number]` is set for a burst that never gets a command."""
+    """Offers a burst. False: its queue is full. `done[number]` is set for a burst that never gets a command."""
     for i in range(c.length[WRITES]):
         if c.queue[WRITES, i, R_BURST] == burst:
             done[number] = c.g[NOW] if write else c.g[NOW] + 1  # merged; forwarded
@@ -195,7 +196,7 @@ def wanted(c: Any, r: Any) -> int:
 
 @njit(cache=True)
 def has_active(c: Any, bank: int) -> bool:
-    for i in range(c.length[ACTIVE]):
+    for i in range(c.length[ACTIVE]):  # noqa: SIM110  (compiled)
         if c.queue[ACTIVE, i, R_BANK] == bank:
             return True
     return False
@@ -356,7 +357,7 @@ def second_half(c: Any) -> None:
 
 @njit(cache=True)
 def urgent(c: Any, until: int) -> bool:
-    for i in range(c.length[HALF]):
+    for i in range(c.length[HALF]):  # noqa: SIM110  (compiled)
         if c.deadline[c.queue[HALF, i, R_BANK]] <= until:
             return True
     return False

@@ -8,16 +8,16 @@ import naive_dram
 import numpy as np
 import pytest
 from dram_golden import GOLDEN, arrivals, golden_rows, lane, stream
+from dram_rules import DramLane, dram_table
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
-from dram_rules import DramLane, dram_table
 from stallscope.arch.dram import choose_dram
 from stallscope.compiler.dram_preset import Lane, lane_tables
 from stallscope.compiler.program import DRAM_PARAMS
-from stallscope.errors import StallscopeError
 from stallscope.sim import dram
 from stallscope.sim.lanes import as_runs, new_lane, run_stream
+
+from stallscope.errors import StallscopeError
 
 CONFIGS = ("hbm3", "hbm3sid2", "hbm3pc2", "hbm2", "ddr4", "ddr5", "lpddr5", "gddr6", "hbm4")
 MAPPINGS = ("RoBaBgCo", "RoBaCoBg", "RoBaCoBgC1", "RoCoBaBg", "MOP4CLXOR")
@@ -149,7 +149,7 @@ def test_golden_rows(capsys: pytest.CaptureFixture[str]) -> None:
     [("hbm3", "RoBaCoBg", 109, 50), ("hbm2", "RoBaCoBg", 32, 13), ("ddr4", "RoBaCoBg", 49, 22)],
 )
 def test_unloaded_latency_is_the_sum_of_its_times(config: str, mapping: str, closed: int, conflict: int) -> None:
-    """Closed: a tick of acceptance, RCD, CL, BL, what ACT is longer than RD on its bus, and up to the clock's edge (HBM3).
+    """Closed: a tick of acceptance, RCD, CL, BL, what ACT is longer than RD on its bus, and up to the edge (HBM3).
 
     A conflict adds RP, less what ACT is longer than PRE.
     """
