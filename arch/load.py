@@ -33,7 +33,7 @@ def system_names() -> list[str]:
 
 def load_chip(name_or_path: str | Path) -> Chip:
     """A shipped chip by name, or any chip file by path. Raises StallscopeError on anything wrong with it."""
-    document = read_yaml(_find(name_or_path, "chip", {n: CHIPS / f"{n}.yaml" for n in chip_names()}))
+    document = read_yaml(find(name_or_path, "chip", {n: CHIPS / f"{n}.yaml" for n in chip_names()}))
     if isinstance(document.data, dict) and "system" in document.data:
         raise document.error(
             ("system",), "this is a system file; expected a chip file; use it where a system is asked for"
@@ -50,7 +50,7 @@ def load_system(
     three belong together. What stays None is chosen by the compiler. Raises StallscopeError.
     """
     known = {n: CHIPS / f"{n}.yaml" for n in chip_names()} | {n: SYSTEMS / f"{n}.yaml" for n in system_names()}
-    document = read_yaml(_find(name_or_path, "chip or system", known))
+    document = read_yaml(find(name_or_path, "chip or system", known))
     if not (isinstance(document.data, dict) and "system" in document.data):
         chip = build(Chip, document)
         form = SystemFile(system=chip.name, chip=chip.name)
@@ -94,7 +94,8 @@ def _explained(error: Any) -> tuple[FieldPath, str]:
     return path, f"found {shown}; expected {wanted[0].lower()}{wanted[1:]}; change it"
 
 
-def _find(name_or_path: str | Path, what: str, known: dict[str, Path]) -> Path:
+def find(name_or_path: str | Path, what: str, known: dict[str, Path]) -> Path:
+    """The file of a shipped name, or a path as it is. Raises StallscopeError for a name that does not exist."""
     text = str(name_or_path)
     if text in known:
         return known[text]

@@ -109,6 +109,7 @@ def _check_sums(program: TileProgram, prog: k.Prog) -> None:
             f"program for {program.info.chip}: at most 14 hops a route and 262,143 engines, "
             f"found {hops} and {len(program.engines.name)}"
         )
+    _check_products(program)
     total = 0
     for segment in program.segments:
         total += segment.repeat * (_longest(program, program.bodies[segment.body]) + segment.length_fs)
@@ -118,6 +119,25 @@ def _check_sums(program: TileProgram, prog: k.Prog) -> None:
             f"and int64 femtoseconds end at "
             f"{TIME_LIMIT / 1e15:.0f} s: check the units of bandwidths, latencies and sizes"
         )
+
+
+def _check_products(program: TileProgram) -> None:
+    """Bytes of a chunk times the numerator of a rate stay inside int64, wherever a chunk goes."""
+    e, s, r = program.engines, program.stations, program.routes
+    for body in program.bodies:
+        moves = body.form == Form.TRANSFER
+        for route in np.unique(body.route[moves]):
+            mine = moves & (body.route == route)
+            chunk = min(int(r.chunk_bytes[route]), int(body.nbytes[mine].max()))
+            way = r.station[r.ptr[route] : r.ptr[route + 1]]
+            rates = [(s.name[x], int(s.num[x])) for x in way]
+            rates += [(e.name[x], int(e.port_num[x])) for x in np.unique(body.engine[mine])]
+            for name, num in rates:
+                if chunk * num >= TIME_LIMIT:
+                    raise ProgramError(
+                        f"program for {program.info.chip}: a chunk of {chunk} bytes at {name} takes {num} parts of a "
+                        "femtosecond per byte, beyond int64: use smaller chunks, or a rate with fewer digits"
+                    )
 
 
 def _longest(program: TileProgram, b: Body) -> int:

@@ -239,6 +239,7 @@ def _grow(s: k.State) -> k.State:
 
 def _detail(program: TileProgram, prog: k.Prog, s: k.State, jumps: list[Jump]) -> Detail:
     time = int(s.g[k.G_END]) + sum(j.times * j.length_fs for j in jumps)
+    assert time >= program.info.bound.time_fs, "a run is faster than its bound: one of the two is wrong"
     assert program.info.schedule_fs in (0, time), "a static schedule ended at another time than its compiler said"
     b: Blame = blame(program, prog, s, jumps, time)
     counted = s.counted + sum((j.counted * j.times for j in jumps), np.zeros_like(s.counted))

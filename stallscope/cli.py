@@ -144,6 +144,31 @@ def gemm(
 
 @app.command()
 @command
+def memory(
+    dram: Annotated[str, typer.Option(metavar="NAME|FILE", help="DRAM preset, by name or YAML file (docs/dram.md).")],
+    mapping: Annotated[str, typer.Option(help="Address mapping: fields from the most significant.")] = "RoBaCoBg",
+    pattern: Annotated[str, typer.Option(help="seq, streams, stride, rand, rwseq1, rwseq2 or rwrand.")] = "seq",
+    params: Annotated[str, typer.Option(help="What the pattern takes, such as 'S=4;C=256;off=stag'.")] = "",
+    requests: Annotated[int, typer.Option(help="Bursts of the stream.")] = 100_000,
+    load: Annotated[str, typer.Option(help="Offered load as a share of the peak, or sat: all at once.")] = "sat",
+    arrivals: Annotated[str, typer.Option(help="det: evenly spaced; poi: at random (Poisson).")] = "det",
+    refresh: Annotated[
+        str | None, typer.Option(metavar="MODE", help="all-bank (the default), per-bank or none.")
+    ] = None,
+    queue: Annotated[int | None, typer.Option(help="Reads, and writes, that wait at most. Default: 32.")] = None,
+    json: JsonFile = None,
+) -> None:
+    """Run one DRAM channel under a stream of requests: cycles, efficiency, latencies, and where the cycles went."""
+    _check_target(json)
+    from .memory import Request, run_memory
+    from .report.memory import memory_json, memory_table
+
+    result = run_memory(Request(dram, mapping, pattern, params, requests, load, arrivals, refresh, queue))
+    _deliver(json, lambda: memory_json(result), lambda: memory_table(result))
+
+
+@app.command()
+@command
 def chips() -> None:
     """List the chips and systems that come with stallscope."""
     from .catalogue import chips_text

@@ -19,6 +19,7 @@ from stallscope.sim.run import Run
 from stallscope.workloads import add_op, add_tensor, new_graph, tensor_bytes
 
 DTYPES = ("fp32", "bf16", "fp8", "int4")
+CLOSING = ("launcher", "barrier")  # engines whose barriers end a kernel; those of other engines only fill a queue
 FREE = {  # memory, links and launches that cost next to nothing
     "tiers__hbm__bandwidth": 1e18,
     "tiers__hbm__latency": 3,
@@ -183,6 +184,49 @@ def test_each_kernel_has_one_launch_and_one_barrier() -> None:
     layer = next(body for body in program.bodies if body.name.startswith("layer"))
     names = [program.ops[op].name.rpartition(".")[2] for op in dict.fromkeys(layer.op.tolist())]
     assert len(names) == 7, f"two norms, QKV, attention, output, gate and up, down: {names}"
+
+
+@pytest.mark.parametrize("overlap", ["none", "programmatic"])
+@pytest.mark.parametrize("tp", [1, 2])
+@pytest.mark.parametrize("request_", [{}, {"batch": 40, "context": 3000}], ids=str)
+def test_a_barrier_waits_for_all_of_its_kernel(request_: dict[str, int], tp: int, overlap: str) -> None:
+    """By edges, or as the one before in a queue: nothing of a kernel may still be at work when the next one begins."""
+    chip = with_fact(h100(), execution__overlap=overlap)
+    program = compiled(graph_of("qwen2.5-0.5b", **request_), chip, tp=tp)
+    for body in program.bodies:
+        waits: list[list[int]] = [[] for _ in range(len(body))]
+        ptr, before = body.dep_ptr, dict[tuple[int, int], int]()
+        for i in range(len(body)):
+            waits[i] = [int(body.dep_pred[d]) for d in range(ptr[i], ptr[i + 1]) if not body.dep_slot[d]]
+            queue = int(body.engine[i]), int(body.group[i])
+            waits[i] += [before[queue]] if queue in before else []
+            before[queue] = i
+        closing = np.isin(body.engine, [i for i, kind in enumerate(program.engines.kind) if kind in CLOSING])
+        for group in np.unique(body.group):
+            mine = np.flatnonzero((body.group == group) & (body.hold_fs + body.nbytes > 0))
+            (barrier,) = np.flatnonzero((body.group == group) & (body.opcode == Opcode.BARRIER) & closing)
+            seen, stack = {int(barrier)}, [int(barrier)]
+            while stack:
+                for pred in waits[stack.pop()]:
+                    if pred not in seen:
+                        seen.add(pred)
+                        stack.append(pred)
+            assert set(mine.tolist()) <= seen, f"{body.name} group {group}"
+
+
+@pytest.mark.parametrize("overlap", ["none", "programmatic"])
+@pytest.mark.parametrize("tp", [1, 2])
+def test_nothing_of_a_kernel_begins_before_its_launch(tp: int, overlap: str) -> None:
+    chip = with_fact(h100(), execution__overlap=overlap)
+    program = compiled(graph_of("qwen2.5-0.5b", batch=9, context=3000), chip, tp=tp)
+    for body in program.bodies:
+        launched = np.full(len(body), -1)  # the latest kernel whose launch an instruction waits for, by its edges
+        for i in range(len(body)):
+            preds = body.dep_pred[body.dep_ptr[i] : body.dep_ptr[i + 1]]
+            inside = preds[body.dep_slot[body.dep_ptr[i] : body.dep_ptr[i + 1]] == 0]
+            launched[i] = body.group[i] if body.opcode[i] == Opcode.LAUNCH else launched[inside].max(initial=-1)
+        works = body.hold_fs + body.nbytes > 0
+        assert np.array_equal(launched[works], body.group[works]), body.name
 
 
 def test_all_cores_load_about_the_same() -> None:

@@ -198,11 +198,40 @@ REST = (
     ),
 )
 
+CHANNEL = (
+    Definition(
+        "efficiency",
+        "Of one DRAM channel: bytes moved / (cycles x what its data buses can move in a cycle).",
+    ),
+    Definition(
+        "read latency",
+        "Of one DRAM channel: from the acceptance of a read into the controller's queue to its last beat. Of sorted "
+        "latencies, p99 is the element number ceil(0.99 n).",
+        ("mean_latency_cycles", "p50_latency_cycles", "p99_latency_cycles"),
+    ),
+    Definition(
+        "gen latency",
+        "As read latency, but from when the read was there: waiting for room in the queue is included.",
+        ("gen_mean_latency_cycles", "gen_p99_latency_cycles"),
+    ),
+    Definition(
+        "row hits",
+        "Bursts that found their row open. Misses had to open it (ACT), conflicts had to close another first (PRE).",
+        ("row_hits", "row_misses", "row_conflicts", "rows"),
+    ),
+    Definition(
+        "lost",
+        "Cycles in which the data bus of a DRAM channel carried nothing, by cause; docs/dram.md has the rule.",
+        ("refresh", "row miss", "bank conflict", "turnaround", "bank group", "no request"),
+    ),
+)
+
 GROUPS: tuple[tuple[str, tuple[Definition, ...]], ...] = (
     ("The result", RESULT),
     ("Limits", LIMITS),
     ("Where time goes", PLACES),
     ("Causes", CAUSES),
     ("Bytes", BYTES),
+    ("One DRAM channel (stallscope memory)", CHANNEL),
     ("The rest", REST),
 )
