@@ -136,6 +136,24 @@ class Plan:
         return tensor_bytes(self.graph.nodes[tensor])
 
 
+@dataclass(frozen=True)
+class Block:
+    """One unit on one stage. `opens_stage`: it is the first of a stage other than the first, on chips that wait for the
+    token; `send_bytes`: what goes to the next stage behind it; `step`: how far each tensor lies from the next block's.
+    """
+
+    plan: Plan
+    unit: Unit
+    stage: int
+    opens_stage: bool = False
+    send_bytes: int = 0
+    step: dict[str, int] = field(default_factory=dict)
+
+    def home(self, tensor: str) -> str:
+        """Tier of a tensor."""
+        return self.plan.tier[tensor]
+
+
 def starred(name: str, layer: int | None) -> str:
     """A node name with its layer's number replaced by a star."""
     return name if layer is None else re.sub(rf"\.{layer}\.", f".{STAR}.", name, count=1)

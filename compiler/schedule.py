@@ -4,7 +4,7 @@ repeats."""
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -12,29 +12,11 @@ import numpy as np
 from .bound import group_bound
 from .emit import Emitter
 from .machine import LAUNCH, TENSOR_KINDS, EngineRow, Machine, build_machine
-from .plan import Group, Plan, Unit, starred
+from .plan import Block, Group, Plan, starred
 from .program import Body, Dep, Info, Opcode, OpInfo, Segment, TileProgram
 from .styles import dataflow, kernels, static
 
 HANDOVER = 0  # slot by which a block tells the next that its results are there
-
-
-@dataclass(frozen=True)
-class Block:
-    """One unit on one stage. `opens_stage`: it is the first of a stage other than the first, on chips that wait for the
-    token; `send_bytes`: what goes to the next stage behind it; `step`: how far each tensor lies from the next block's.
-    """
-
-    plan: Plan
-    unit: Unit
-    stage: int
-    opens_stage: bool = False
-    send_bytes: int = 0
-    step: dict[str, int] = field(default_factory=dict)
-
-    def home(self, tensor: str) -> str:
-        """Tier of a tensor."""
-        return self.plan.tier[tensor]
 
 
 class Style(NamedTuple):

@@ -28,19 +28,15 @@ equal to the femtosecond. Launches are never overlapped: `execution.overlap` is 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..emit import Emitter
 from ..machine import LINK, EngineRow, link_port, nearest_buffer, port_of, window_of
-from ..plan import Plan
+from ..plan import Block, Plan
 from ..program import Dep
 from .section_frame import Section, streaming_tiers
 from .section_ops import EMITTERS, vector
-
-if TYPE_CHECKING:
-    from ..schedule import Block
 
 
 def engines(plan: Plan) -> list[EngineRow]:

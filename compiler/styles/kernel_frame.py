@@ -5,17 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ..emit import Emitter
 from ..machine import LAUNCH, MATRIX, VECTOR
+from ..plan import Block
 from ..program import Dep, Ints, Opcode
 from ..tile import latency_fs, vector_fs
-
-if TYPE_CHECKING:
-    from ..schedule import Block
 
 BARRIER = "barrier"  # with overlap, barriers have an engine of their own: launches pass them
 

@@ -9,16 +9,12 @@ barrier.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from ..emit import Emitter
 from ..machine import LINK, EngineRow, link_port, nearest_buffer, port_of, window_of
-from ..plan import Group, Plan
+from ..plan import Block, Group, Plan
 from .kernel_frame import BARRIER, Kernels
 from .kernel_ops import attention, collective, gemm, vector
-
-if TYPE_CHECKING:
-    from ..schedule import Block
 
 
 def engines(plan: Plan) -> list[EngineRow]:

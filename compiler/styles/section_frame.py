@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from math import lcm
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,12 +12,9 @@ from ...arch import Chip
 from ...arch.parts import Tier
 from ..emit import Emitter
 from ..machine import LAUNCH, VECTOR
-from ..plan import Group, Plan, PlanOp, gemms
+from ..plan import Block, Group, Plan, PlanOp, gemms
 from ..program import Dep, Ints, Opcode, ints
 from ..tile import latency_fs, shares, vector_fs
-
-if TYPE_CHECKING:
-    from ..schedule import Block
 
 TILE = 1 << 20  # bytes of a tile where there is room: small beside a layer, many chunks of any memory
 SMALLEST_TILE = 1 << 14

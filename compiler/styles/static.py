@@ -7,20 +7,15 @@ fixes those.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from ..emit import Emitter
 from ..machine import LINK, VECTOR, EngineRow, link_port, nearest_buffer, port_of
-from ..plan import Plan
+from ..plan import Block, Plan
 from ..program import Opcode
 from .starts import fix_starts
 from .static_ops import GROUPS, vector
 from .static_state import Lpu, planes_of
-
-if TYPE_CHECKING:
-    from ..schedule import Block
 
 __all__ = ["emit", "engines", "fix_starts", "whole_transfers"]
 

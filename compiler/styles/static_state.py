@@ -8,18 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..emit import Emitter
 from ..machine import LAUNCH, MATRIX, VECTOR, port_of
-from ..plan import Group, Plan
+from ..plan import Block, Group, Plan
 from ..program import Dep, Ints, Opcode, ints
 from ..tile import latency_fs, shares, vector_fs
-
-if TYPE_CHECKING:
-    from ..schedule import Block
 
 NOTHING = ints([])
 REMEMBERED = 64  # products of each plane that later weights may wait for: more than any number of buffers
