@@ -17,6 +17,7 @@ class Mark:
     block: int
     time_fs: int
     state: bytes
+    oldest: int  # the row from which the next mark must look
     rows: Ints
     cuts: int
     counted: Ints
@@ -49,6 +50,7 @@ class Repeats:
     prog: k.Prog
     marks: dict[int, Mark] = field(default_factory=dict)
     jumps: list[Jump] = field(default_factory=list)
+    oldest: int = 0
 
     def __post_init__(self) -> None:
         self.allowed = [s.repeat > 3 and steps_keep_lanes(self.program, i) for i, s in enumerate(self.program.segments)]
@@ -64,7 +66,8 @@ class Repeats:
         if block == 0 or s.block[block - 1, k.B_SEGMENT] != segment:
             self.marks.clear()
             return
-        mark = take_mark(self.prog, s, block)
+        mark = take_mark(self.prog, s, block, self.oldest)
+        self.oldest = mark.oldest
         self.marks[block] = mark
         self.marks.pop(block - 2 * PERIODS - 1, None)
         for period in range(1, PERIODS + 1):
@@ -102,24 +105,28 @@ def steps_keep_lanes(program: TileProgram, segment: int) -> bool:
     return True
 
 
-def take_mark(p: k.Prog, s: k.State, block: int) -> Mark:
-    """The machine's state relative to the block's first instruction and its start."""
+def take_mark(p: k.Prog, s: k.State, block: int, since: int) -> Mark:
+    """The machine's state relative to the block's first instruction and its start.
+
+    `since`: a row before which all instructions are over and bound to nothing to come.
+    """
     base = int(s.block[block, k.B_BASE])
     time = int(s.inst[base, k.I_START])
     now = int(s.g[k.G_NOW])
-    rel = _Relative(p, s, block, base, time)
+    rel = _Relative(p, s, block, base, time, since)
     parts = [np.array([now - time, s.g[k.G_BLOCKS] - block, s.g[k.G_HEAP]])]
     parts += [rel.engines(), rel.lanes(now), rel.heap(), rel.instructions()]
     state = b"".join(np.ascontiguousarray(x, dtype=np.int64).tobytes() for x in parts)
     counts = s.counted.copy(), s.lane[:, k.L_BUSY].copy(), int(s.g[k.G_EVENTS])
-    return Mark(block, time, state, rel.begun(), int(s.g[k.G_CUTS]), *counts)
+    return Mark(block, time, state, rel.oldest, rel.begun(), int(s.g[k.G_CUTS]), *counts)
 
 
 class _Relative:
     """Views of the state with times relative to `time`, rows to `base` and tags to the block."""
 
-    def __init__(self, p: k.Prog, s: k.State, block: int, base: int, time: int) -> None:
+    def __init__(self, p: k.Prog, s: k.State, block: int, base: int, time: int, since: int) -> None:
         self.p, self.s, self.block, self.base, self.time = p, s, block, base, time
+        self.since = self.oldest = since
         self.width = int(p.sizes[1]) + 2
 
     def chain(self, rows: Ints) -> Ints:
@@ -191,14 +198,21 @@ class _Relative:
         return np.concatenate([np.stack([time, engine, number, key & 15, row < 0], axis=1), rows], axis=1)
 
     def instructions(self) -> Ints:
-        """All instructions of the blocks from the first on that is not over, or that others will look back at."""
+        """Instructions that are under way, or that others will look back at.
+
+        Left out: what has not been touched (it is as its body says), and what is over and bound to nothing to come.
+        The last block is shown whole: the next one will ask which of its exports are done.
+        """
         s = self.s
-        inst = s.inst[: s.g[k.G_ROWS]]
-        open_ = (inst[:, k.I_DONE] < 0) | (inst[:, k.I_DONE] > s.g[k.G_NOW])
-        waits = (inst[:, k.I_START] < 0) & (inst[:, k.I_BIND] >= 0)
-        rows = np.concatenate([np.flatnonzero(open_)[:1], inst[waits, k.I_BIND], [self.base]])
-        first = int(inst[rows.min(), k.I_BLOCK])
-        inst = inst[s.block[first, k.B_BASE] :].copy()
+        inst = s.inst[self.since : s.g[k.G_ROWS]]
+        begun, done, bind = inst[:, k.I_START] >= 0, inst[:, k.I_DONE], inst[:, k.I_BIND]
+        wanted = (done < 0) | (done > s.g[k.G_NOW])
+        wanted[bind[~begun & (bind >= 0)] - self.since] = True
+        wanted[s.block[s.g[k.G_BLOCKS] - 1, k.B_BASE] - self.since :] = True
+        self.oldest = self.since + int(np.argmax(wanted))
+        touched = np.flatnonzero(wanted & (begun | (bind >= 0)))
+        number = (touched + self.since - self.base)[:, None]
+        inst = inst[touched]
         begun, done = inst[:, k.I_START] >= 0, inst[:, k.I_DONE] >= 0
         met = inst[:, k.I_BIND] >= 0
         inst[:, k.I_READY] = np.where(met, inst[:, k.I_READY] - self.time, 0)
@@ -210,4 +224,4 @@ class _Relative:
         inst[:, k.I_BLOCK] -= self.block
         chain = self.chain(np.where(done[:, None], inst[:, k.I_CHAIN :], 0))
         chain[~done] = 0
-        return np.concatenate([inst[:, : k.I_CHAIN], begun[:, None], done[:, None], chain], axis=1)
+        return np.concatenate([number, inst[:, : k.I_CHAIN], begun[:, None], done[:, None], chain], axis=1)
