@@ -183,6 +183,7 @@ def _named(row: dict[str, Any]) -> str:
 # Whole decode steps.
 
 MODELS = {"Llama-2-7B": "llama-2-7b", "Meta-Llama-3-8B": "llama-3-8b", "Llama-3.1-70B": "llama-3.1-70b"}
+MODELS |= {"Llama-3.1-8B": "llama-3.1-8b", "Llama-3.1-8B-Instruct": "llama-3.1-8b"}
 CHIPS = {"A100-80GB-SXM(330W)": "a100-sxm", "Nvidia H100 GPU": "h100-sxm", "h100_sxm": "h100-sxm"}
 CHIPS["SambaNova SN40L"] = "sn40l"
 DTYPES = {"bf16": "bf16", "bf16/fp16": "bf16", "fp8": "fp8"}
@@ -209,7 +210,7 @@ def endtoend(files: list[Rows]) -> list[Table]:
         cells = ("context", "{}"), ("ours", "{:.2f}"), ("theirs", "{:.2f}")
         said = [" / ".join(form.format(row[cell]) for row in group) for cell, form in cells]
         lines.append((*key, *said, " / ".join(f"{row['ours'] / row['theirs']:.2f}" for row in group)))
-    notes = ["left out: " + "; ".join(f"{n} rows, {reason}" for reason, n in sorted(left.items()))] if left else []
+    notes = ["left out: " + "; ".join(f"{n} x {reason}" for reason, n in sorted(left.items()))] if left else []
     columns = ("model", "chips", "framework", "batch", "context", "simulated ms", "measured ms", "simulated / measured")
     return [Table("decode steps", columns, lines, notes, rows)]
 
@@ -218,10 +219,12 @@ def _left_out(row: Row) -> str:
     if row["spec_decode"] not in ("", "0.0"):
         return "speculative decoding"
     if row["model"] not in MODELS:
-        return f"{row['model']}"
+        return f"{row['model']} is not a model of the catalogue"
+    if not (row["n_devices"] and row["tpot_ms"] and row["isl"] and row["batch"]):
+        return "chips, time, batch or prompt not stated"
     if row["dtype"] not in DTYPES:
         return f"{row['model']} in {row['dtype']}"
-    return "" if row["hardware"] in CHIPS and row["tpot_ms"] and row["isl"] else "chip, time or prompt not stated"
+    return "" if row["hardware"] in CHIPS else f"no chip file for {row['hardware']}"
 
 
 @functools.cache
@@ -276,7 +279,7 @@ def main() -> int:
         comparison = COMPARISONS[name]
         try:
             made = comparison.tables([read(asked.data / f, comparison.wanted, asked.sample) for f in comparison.files])
-        except (StallscopeError, KeyError, ValueError) as problem:
+        except (StallscopeError, csv.Error, ArithmeticError, LookupError, OSError, TypeError, ValueError) as problem:
             print(f"error: {', '.join(comparison.files)}: {problem!r}", file=sys.stderr)
             return 2
         tables += made
