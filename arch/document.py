@@ -48,6 +48,22 @@ def read_yaml(path: Path) -> Document:
     return parse_yaml(raw, file)
 
 
+def _check_brackets(text: str, file: str) -> None:
+    """Refuse brackets that are nested beyond reason before the parser, which is slow on them, sees them."""
+    depth = 0
+    for i, letter in enumerate(text):
+        if letter in "[{":
+            depth += 1
+            if depth > MAX_DEPTH:
+                line = text.count("\n", 0, i) + 1
+                raise StallscopeError(
+                    f"{file}:{line}: the file: brackets are nested more than {MAX_DEPTH} deep; "
+                    "expected a few levels; close them"
+                )
+        elif letter in "]}" and depth:
+            depth -= 1
+
+
 def parse_yaml(raw: bytes, file: str) -> Document:
     """The same from bytes; `file` is the name for errors."""
     if len(raw) > MAX_BYTES:
@@ -67,6 +83,7 @@ def parse_yaml(raw: bytes, file: str) -> Document:
             f"{file}:{line}: the file: is binary or not UTF-8 (byte {raw[e.start]:#04x}); "
             "expected YAML text in UTF-8; save it so"
         ) from e
+    _check_brackets(text, file)
     node = _parsed(text, file)
     if node is None:
         raise StallscopeError(
