@@ -27,15 +27,14 @@ class Blame:
 def blame(program: TileProgram, prog: k.Prog, s: k.State, jumps: list[Jump], time_fs: int) -> Blame:
     """Charge every femtosecond; raises PathDoesNotRepeat, and AssertionError should a sum not be exact."""
     engines, causes = len(program.engines.name), len(program.causes)
-    low = np.array([j.low for j in jumps], np.int64).reshape(-1, engines)
-    high = np.array([j.high for j in jumps], np.int64).reshape(-1, engines)
-    times = np.array([j.times for j in jumps], np.int64)
-
+    weights, part_of = _membership(int(s.g[k.G_ROWS]), jumps)
     busy, last, last_row = (np.zeros(engines, np.int64) for _ in range(3))
     stalls = np.zeros((engines, causes + len(EXTRA)), np.int64)
-    k.account(prog, s, low, high, times, last, last_row, busy, stalls)
-    for jump in jumps:  # who works in the period, or later, ends later by what was skipped
-        last[last_row >= jump.low] += jump.times * jump.length_fs
+    k.account(prog, s, weights, last, last_row, busy, stalls)
+    for jump in jumps:  # who ends in the period, or later, ends later by what was skipped
+        early = (last_row >= 0) & (last_row < len(jump.before))
+        early[early] = jump.before[last_row[early]]
+        last[(last_row >= 0) & ~early] += jump.times * jump.length_fs
     for kind in set(program.engines.kind):
         mine = np.flatnonzero(np.array(program.engines.kind) == kind)
         stalls[mine, causes + EXTRA.index("imbalance")] += last[mine].max() - last[mine]
@@ -47,7 +46,7 @@ def blame(program: TileProgram, prog: k.Prog, s: k.State, jumps: list[Jump], tim
     parts = np.zeros((2 * len(jumps) + 1, max(len(program.ops), 1), causes), np.int64)
     nodes = np.full(len(parts), -1, np.int64)
     cuts = np.array([j.cuts for j in jumps], np.int64).reshape(-1, 2)
-    k.walk(prog, s, low, high, cuts, parts, nodes)
+    k.walk(prog, s, part_of, cuts, parts, nodes)
     for i, jump in enumerate(reversed(jumps)):
         _check_period(s, jump, nodes[2 * i + 1 :])
         if parts[2 * i + 1].sum() != jump.length_fs:
@@ -56,6 +55,22 @@ def blame(program: TileProgram, prog: k.Prog, s: k.State, jumps: list[Jump], tim
     path = parts.sum(axis=0)
     assert path.sum() == time_fs, "the critical path does not tile the makespan"
     return Blame(path, busy, stalls)
+
+
+def _membership(rows: int, jumps: list[Jump]) -> tuple[Ints, Ints]:
+    """Per instruction: how often it counts, and the part of the run, counted from the end, in which it was done.
+
+    An instruction belongs to a period if it was done there: only then is all that it is charged for known there, and
+    the same in every copy of the period.
+    """
+    weights, part_of = np.ones(rows, np.int64), np.zeros(rows, np.int64)
+    for i, jump in enumerate(reversed(jumps)):
+        inside = jump.within.copy()
+        inside[: len(jump.before)] &= ~jump.before
+        weights[: len(inside)][inside] += jump.times
+        part_of[: len(inside)][inside] = 2 * i + 1
+        part_of[: len(jump.before)][jump.before] = 2 * i + 2
+    return weights, part_of
 
 
 def _check_period(s: k.State, jump: Jump, nodes: Ints) -> None:

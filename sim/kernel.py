@@ -539,11 +539,11 @@ def _charge_gap(p, s, e, row, since, before, weight, out):
 
 
 @_compiled
-def account(p, s, low, high, times, last, last_row, busy, out):
+def account(p, s, weights, last, last_row, busy, out):
     """Charge all engines' time up to their last releases: `busy` [engine], `out` [engine, causes + buffer, imbalance].
 
-    Instructions of engine e in rows low[j, e] to high[j, e] count 1 + times[j] times (skipped periods). `last` and
-    `last_row` [engine] receive their last releases and instructions (0 and -1: none).
+    `weights` [row]: how often an instruction counts (skipped periods). `last` and `last_row` [engine] receive the last
+    releases and instructions (0 and -1: none).
     """
     engines, causes = p.sizes[0], p.sizes[1]
     blocks = s.g[G_BLOCKS]
@@ -555,10 +555,7 @@ def account(p, s, low, high, times, last, last_row, busy, out):
             for q in range(p.queue_ptr[at], p.queue_ptr[at + 1]):
                 row = s.block[b, B_BASE] + p.queue[q]
                 n = p.body_ptr[s.block[b, B_BODY]] + p.queue[q]
-                weight = np.int64(1)
-                for j in range(times.shape[0]):
-                    if low[j, e] <= row < high[j, e]:
-                        weight += times[j]
+                weight = weights[row]
                 start, release = s.inst[row, I_START], s.inst[row, I_RELEASE]
                 if start > since:
                     base = max(since, s.inst[row, I_READY])
@@ -586,12 +583,11 @@ def account(p, s, low, high, times, last, last_row, busy, out):
 
 
 @_compiled
-def walk(p, s, low, high, cuts, out, nodes):
+def walk(p, s, parts, cuts, out, nodes):
     """Follow the critical path back: out[part, op, cause], parts counted from the end of the run.
 
-    The last jump's skipped period is part 1 (rows low[j, e] to high[j, e] of engine e), the one before it part 3, and
-    so on.
-    `cuts` [jump] are the cuts made before the period and before its end.
+    The last jump's skipped period is part 1, the one before it part 3, and so on; `parts` [row] says in which part an
+    instruction was done. `cuts` [jump] are the cuts made before the period and before its end.
     `nodes` [part] receives the first instruction on the path of each part, or cut (as an origin; -1: none).
     """
     causes, groups = p.sizes[1], p.sizes[3]
@@ -600,12 +596,7 @@ def walk(p, s, low, high, cuts, out, nodes):
     while row >= 0:
         b = s.inst[row, I_BLOCK]
         n = p.body_ptr[s.block[b, B_BODY]] + row - s.block[b, B_BASE]
-        e = p.instr[n, N_ENGINE]
-        while part + 1 < nodes.shape[0]:
-            jump = low.shape[0] - 1 - part // 2
-            if row >= (high[jump, e] if part % 2 == 0 else low[jump, e]):
-                break
-            part += 1
+        part = max(part, parts[row])
         if nodes[part] == -1:
             nodes[part] = row
         op = p.instr[n, N_OP]
@@ -618,7 +609,7 @@ def walk(p, s, low, high, cuts, out, nodes):
                 break
             rows, i, c = s.cut, -2 - origin, 0
             while part + 1 < nodes.shape[0]:
-                if i >= cuts[low.shape[0] - 1 - part // 2, 1 - part % 2]:
+                if i >= cuts[cuts.shape[0] - 1 - part // 2, 1 - part % 2]:
                     break
                 part += 1
             if nodes[part] == -1:

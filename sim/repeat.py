@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..compiler.program import Ints, TileProgram
 from . import kernel as k
@@ -18,7 +19,7 @@ class Mark:
     time_fs: int
     state: bytes
     oldest: int  # the row from which the next mark must look
-    rows: Ints
+    done: NDArray[np.bool_]  # per row: it is known when it is done
     cuts: int
     counted: Ints
     lane_busy: Ints
@@ -34,8 +35,8 @@ class Jump:
     period: int
     times: int
     length_fs: int
-    low: Ints
-    high: Ints
+    before: NDArray[np.bool_]  # per row: done before the period
+    within: NDArray[np.bool_]  # per row: done before the period's end
     cuts: tuple[int, int]  # made before the period, and before its end
     counted: Ints
     lane_busy: Ints
@@ -87,7 +88,7 @@ class Repeats:
             s.g[k.G_ITER] = 0
         s.g[k.G_LEFT] -= times * period * len(self.program.bodies[self.program.segments[segment].body])
         self.jumps.append(
-            Jump(now.block, segment, period, times, now.time_fs - before.time_fs, before.rows, now.rows,
+            Jump(now.block, segment, period, times, now.time_fs - before.time_fs, before.done, now.done,
                  (before.cuts, now.cuts), now.counted - before.counted, now.lane_busy - before.lane_busy,
                  now.events - before.events)
         )  # fmt: skip
@@ -118,7 +119,7 @@ def take_mark(p: k.Prog, s: k.State, block: int, since: int) -> Mark:
     parts += [rel.engines(), rel.lanes(now), rel.heap(), rel.instructions()]
     state = b"".join(np.ascontiguousarray(x, dtype=np.int64).tobytes() for x in parts)
     counts = s.counted.copy(), s.lane[:, k.L_BUSY].copy(), int(s.g[k.G_EVENTS])
-    return Mark(block, time, state, rel.oldest, rel.begun(), int(s.g[k.G_CUTS]), *counts)
+    return Mark(block, time, state, rel.oldest, s.inst[: s.g[k.G_ROWS], k.I_DONE] >= 0, int(s.g[k.G_CUTS]), *counts)
 
 
 class _Relative:
@@ -143,18 +144,6 @@ class _Relative:
         out[:, 0] = np.where(cut, -2, out[:, 0] - self.base)
         out[:, 1] -= self.block * groups
         return np.concatenate([out, seen], axis=1)
-
-    def begun(self) -> Ints:
-        """Per engine, the row below which its instructions have been scheduled."""
-        s, p = self.s, self.p
-        engines = len(s.eng)
-        at = p.queue_ptr[s.block[s.eng[:, k.E_BLOCK], k.B_BODY] * engines + np.arange(engines)] + s.eng[:, k.E_QUEUE]
-        end = p.queue_ptr[s.block[s.eng[:, k.E_BLOCK], k.B_BODY] * engines + np.arange(engines) + 1]
-        base = s.block[s.eng[:, k.E_BLOCK], k.B_BASE]
-        body = s.block[s.eng[:, k.E_BLOCK], k.B_BODY]
-        size = p.body_ptr[body + 1] - p.body_ptr[body]
-        local = np.where(at < end, p.queue[np.minimum(at, len(p.queue) - 1)], size)
-        return np.where(s.eng[:, k.E_BUSY] == 1, s.eng[:, k.E_ROW] + 1, base + local)
 
     def engines(self) -> Ints:
         s = self.s
