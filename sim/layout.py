@@ -136,7 +136,8 @@ def _check_products(program: TileProgram) -> None:
                 if chunk * num >= TIME_LIMIT:
                     raise ProgramError(
                         f"program for {program.info.chip}: a chunk of {chunk} bytes at {name} takes {num} parts of a "
-                        "femtosecond per byte, beyond int64 femtoseconds: use smaller chunks, or a rate with fewer digits"
+                        "femtosecond per byte, beyond int64 femtoseconds: check the units, use smaller chunks, or a "
+                        "rate with fewer digits"
                     )
 
 
