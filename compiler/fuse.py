@@ -15,7 +15,6 @@ from collections.abc import Callable
 from .plan import Group, PlanOp, Unit
 
 ELEMENTWISE = frozenset({"add", "mul", "silu", "gelu", "swiglu", "rope"})
-COLLECTIVE = frozenset({"all_reduce", "all_gather", "send"})
 _PREFIXES = (
     "attention",
     "linear",

@@ -45,7 +45,8 @@ class Kernels:
         self.launch = self.em.hold(self.em.machine.engine("launcher"), gap, LAUNCH, opcode=Opcode.LAUNCH)
         if self.overlap:
             self._wait(self.launch, before, 1)
-            self._wait(self.launch, older, 2)  # the kernel before the one that still runs is over
+            # The kernel before the one that still runs is over: of the block before, its last but one, then its last.
+            self._wait(self.launch, older, 2 if before is None else 0)
         else:
             self._wait(self.launch, self.before, 0)
 
