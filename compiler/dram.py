@@ -122,6 +122,7 @@ def _params(lane: Lane) -> list[int]:
         "columns": preset.columns,
         "burst_bytes": preset.burst_bytes,
         "tick_fs": preset.tick_fs,
+        "burst_ticks": preset.burst_ticks,
         "buses": 1 if rules.buses == "one" else 2,
         "edges": int(bool(rules.half_ck)),
         "read_ticks": preset.ticks(rules.read_latency),

@@ -77,9 +77,9 @@ DRAM_COMMANDS = ("ACT", "PRE", "PREA", "RD", "WR", "REFA", "REFB")
 DRAM_LEVELS = ("channel", "rank", "sid", "group", "bank")
 DRAM_FIELDS = ("rank", "sid", "group", "bank", "row", "column")
 DRAM_PARAMS = (
-    "ranks", "sids", "groups", "banks", "rows", "columns", "burst_bytes", "tick_fs", "buses", "edges", "read_ticks",
-    "read_queue", "write_queue", "drain_from", "drain_to", "refresh", "refresh_ticks", "refresh_busy", "split_ticks",
-    "clocked", "clock_read", "clock_write", "hash",
+    "ranks", "sids", "groups", "banks", "rows", "columns", "burst_bytes", "tick_fs", "burst_ticks", "buses", "edges",
+    "read_ticks", "read_queue", "write_queue", "drain_from", "drain_to", "refresh", "refresh_ticks", "refresh_busy",
+    "split_ticks", "clocked", "clock_read", "clock_write", "hash",
 )  # fmt: skip
 
 
@@ -88,11 +88,12 @@ class Drams:
     """One row per kind of DRAM lane (docs/model.md, section 10).
 
     `params` has the columns DRAM_PARAMS: counts of ranks (or pseudo-channels) behind the controller, of stack ids,
-    groups, banks of a group, rows, and bursts of a row; bytes of a burst; femtoseconds of a tick; command buses;
-    whether only PRE may start at even ticks; ticks from RD to its last beat; queue sizes; writes queued that start
-    (`drain_from`) and end (`drain_to`) draining; refresh (0 none, 1 all banks, 2 one bank, 3 one bank by sets), its
-    interval and, by sets, the busy time of one; most ticks from ACT-1 to ACT-2 (0: one command); whether the data clock
-    is synchronised, and how long a read or write keeps it running; whether banks and row are XORed with column bits.
+    groups, banks of a group, rows, and bursts of a row; bytes of a burst; femtoseconds of a tick; ticks of a burst on
+    its data bus; command buses; whether only PRE may start at even ticks; ticks from RD to its last beat; queue sizes;
+    writes queued that start (`drain_from`) and end (`drain_to`) draining; refresh (0 none, 1 all banks, 2 one bank, 3
+    one bank by sets), its interval and, by sets, the busy time of one; most ticks from ACT-1 to ACT-2 (0: one command);
+    whether the data clock is synchronised, and how long a read or write keeps it running; whether banks and row are
+    XORed with column bits.
     Rules in CSR form, rows (command before, command after, level, ticks, commands back, 1: in sibling nodes).
     Mappings in CSR form, rows (field, size, worth), least significant first.
     """

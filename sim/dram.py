@@ -19,21 +19,23 @@ CLOSED, ACTIVATING = -1, -2
 
 # Parameters: the columns of `Drams.params`.
 (
-    P_RANKS, P_SIDS, P_GROUPS, P_BANKS, P_ROWS, P_COLUMNS, P_BYTES, P_TICK, P_BUSES, P_EDGES, P_READ, P_READS, P_WRITES,
-    P_FROM, P_TO, P_REFRESH, P_INTERVAL, P_BUSY, P_SPLIT, P_CLOCKED, P_CLOCK_READ, P_CLOCK_WRITE, P_HASH,
-) = range(23)  # fmt: skip
-# Numbers of a lane. COLUMN_*, ROW_*, MAINT_*: the next command of each kind, as last found; *_OK: still true.
+    P_RANKS, P_SIDS, P_GROUPS, P_BANKS, P_ROWS, P_COLUMNS, P_BYTES, P_TICK, P_BURST, P_BUSES, P_EDGES, P_READ, P_READS,
+    P_WRITES, P_FROM, P_TO, P_REFRESH, P_INTERVAL, P_BUSY, P_SPLIT, P_CLOCKED, P_CLOCK_READ, P_CLOCK_WRITE, P_HASH,
+) = range(24)  # fmt: skip
+# Numbers of a lane. COLUMN_*, ROW_*, MAINT_*: the next command of each kind, as last found; *_OK: still true. D_DATA:
+# ticks in which data buses carried data; LOST_*, D_IDLE: in which they did not, between two bursts, by cause.
 (
     D_NOW, D_MODE, D_DUE, D_REF_BANK, D_REF_RANK, D_CLOCK, D_SYNC, D_HALF, D_DEADLINE, D_READS, D_WRITES, D_ACTIVE,
     D_SEQ, D_PROMOTED, D_FREE, D_MHEAD, D_MCOUNT, D_BUSY, D_OLDEST, D_OLDEST_W, D_NEWEST, D_NEWEST_W, D_RUN, D_RUNS,
     D_HITS, D_MISSES, D_CONFLICTS, D_LAST, D_QUEUED, D_STREAKS, D_BLOCKED, D_HITS_OPEN, D_HITS_OPEN_W,
-    S_ALONE, S_BLOCK, S_TURN, S_PACE, S_PACE_W,
+    D_DATA, LOST_REFRESH, LOST_MISS, LOST_CONFLICT, LOST_TURN, LOST_OTHER, LOST_GROUP, D_IDLE, D_REF_SINCE, D_REF_LAST,
+    D_DONE_FROM, D_DONE_TO, S_REFA, S_REFB, S_ALONE, S_BLOCK, S_TURN, S_BESIDE, S_PACE, S_PACE_W,
     COLUMN_OK, COLUMN_T, COLUMN_E, COLUMN_ACTIVE, COLUMN_ARRIVE, COLUMN_SEQ,
     ROW_OK, ROW_T, ROW_B, ROW_C, ROW_SEQ, MAINT_T, MAINT_C,
     A_POINTERS, A_FIELDS, A_FIELDS_END, A_CHANNEL, A_RANK, A_SID, A_GROUP, A_BANK, A_ENTRY, A_FREE, A_BUSY, A_MAINT,
     A_ALLOWED, A_OPENED,
-) = range(23, 23 + 65)  # fmt: skip
-HEADER = 88
+) = range(24, 24 + 80)  # fmt: skip
+HEADER = 104
 # Rules of a command: where its lists begin, and end, in this order. A rule is (command after, ticks), in the window
 # list (command after, ticks, commands back).
 CHANNEL_RULES, RANK_RULES, SID_RULES, GROUP_RULES, BANK_RULES, NEAR_RANK, NEAR_SID, WINDOW = range(8)
@@ -41,18 +43,29 @@ LISTS = 9
 # A node's first columns are the first legal ticks of the seven commands.
 NODE = 8
 K_PAST = 7  # a rank's last four ACT, then its last four REFB, newest first
-RANK_COLUMNS = 15
+# Of a rank's data bus: its first and last RD or WR (-1: none), whether that was WR and in which group, how many bursts
+# wait, and since when any does.
+K_FIRST, K_LAST, K_WRITE, K_GROUP, K_WAITING, K_SINCE = range(15, 21)
+RANK_COLUMNS = 21
 B_ROW, B_ACTIVE, B_WORK, B_PLACE, B_GROUP, B_SID, B_RANK, B_NUMBER = range(7, 15)
 B_HEAD, B_TAIL, B_HIT, B_MISS = 15, 17, 19, 21  # a column for reads, one for writes
 B_WANTS, B_SEQ = 23, 24  # the row command for the queue that is served (-1: none), and of which burst
-BANK_COLUMNS = 25
+# Whether the open row (or the next) is new: 0 it has had RD or WR, 1 none was open before, 2 another had to be closed;
+# until when a refresh of this bank goes on.
+B_NEW, B_REFRESHED = 25, 26
+BANK_COLUMNS = 27
+USED, MISSED, REPLACED = 0, 1, 2
 # Queued bursts; N_OLDER and N_NEWER run through the whole queue, N_BACK and N_NEXT through those of one bank.
 N_RUN, N_BURST, N_BANK, N_ROW, N_ARRIVE, N_WRITE, N_SEEN, N_SEQ, N_ORDER, N_NEXT, N_BACK, N_NEWER, N_OLDER = range(13)
 ENTRY_COLUMNS = 13
 FIELD_COLUMNS = 4  # field, shift (-1: no power of two), size, worth
-# Runs of consecutive bursts that come together.
-R_FIRST, R_COUNT, R_WRITE, R_AVAILABLE, R_SENT, R_LEFT, R_DONE = range(7)
-RUN_COLUMNS = 7
+# Runs of consecutive bursts that come together. R_TAG is the caller's. R_DATA to R_OTHER: what D_DATA to LOST_OTHER
+# were with the last burst's RD or WR. R_THROUGH: not of this run, but a ring of the runs that are through (see `send`).
+(
+    R_FIRST, R_COUNT, R_WRITE, R_AVAILABLE, R_SENT, R_LEFT, R_DONE, R_TAG,
+    R_DATA, R_REFRESH, R_MISS, R_CONFLICT, R_TURN, R_OTHER, R_THROUGH,
+) = range(15)  # fmt: skip
+RUN_COLUMNS = 15
 MAINTENANCE_ROOM = 256
 # The next of many, found as the least number: ticks from now (below LONGEST), then age in bursts, then bank's place.
 PLACE, AGE_AND_PLACE, LONGEST = 8, 40, 1 << 21
@@ -325,10 +338,15 @@ def _unlink(m, e):
 
 @_compiled
 def _leave(m, runs, done, run, number, t):
-    """A burst of a run is through at tick t."""
+    """A burst of a run is through at tick t; with its last one the run is."""
     runs[run, R_LEFT] -= 1
     if runs[run, R_DONE] < t:
         runs[run, R_DONE] = t
+    if runs[run, R_LEFT] == 0:
+        for k in range(6):
+            runs[run, R_DATA + k] = m[D_DATA + k]
+        runs[m[D_DONE_TO] % runs.shape[0], R_THROUGH] = run
+        m[D_DONE_TO] += 1
     if m[D_LAST] < t:
         m[D_LAST] = t
     if number < done.shape[0]:
@@ -413,6 +431,10 @@ def _accept(m, runs, done, run):
     _link(m, b, e, q)
     m[D_SEQ] += 1
     m[D_READS + q] += 1
+    rank_node = m[b + B_RANK]
+    if m[rank_node + K_WAITING] == 0:
+        m[rank_node + K_SINCE] = now + 1
+    m[rank_node + K_WAITING] += 1
     runs[run, R_SENT] += 1
     open_row = m[b + B_ROW]
     if open_row == row:
@@ -526,15 +548,48 @@ def _maintain(m, now):
     b = m[m[A_MAINT] + 2 * m[D_MHEAD]]
     _command(m, b, command, now)
     m[COLUMN_OK] = m[ROW_OK] = 0
-    if command == PRE:
-        _closed(m, b)
-    elif command == PREA:
-        per_rank = m[P_SIDS] * m[P_GROUPS] * m[P_BANKS]
-        for x in range(b, b + per_rank * BANK_COLUMNS, BANK_COLUMNS):
+    end = b + BANK_COLUMNS
+    if command in (PREA, REFA):
+        end = b + m[P_SIDS] * m[P_GROUPS] * m[P_BANKS] * BANK_COLUMNS
+    for x in range(b, end, BANK_COLUMNS):
+        m[x + B_NEW] = MISSED
+        if command in (PRE, PREA):
             _closed(m, x)
-    else:
+        else:
+            m[x + B_REFRESHED] = now + m[S_REFA if command == REFA else S_REFB]
+    if command in (REFA, REFB):
+        m[D_REF_LAST] = now
         m[D_MHEAD] = (m[D_MHEAD] + 1) % MAINTENANCE_ROOM
         m[D_MCOUNT] -= 1
+
+
+@_compiled
+def _account(m, b, q, now):
+    """RD or WR of a bank at tick `now`: its data, and what the ticks without data before it were lost to."""
+    k = m[b + B_RANK]
+    before, new = m[k + K_LAST], m[b + B_NEW]
+    m[D_DATA] += m[P_BURST]
+    if before < 0:
+        m[k + K_FIRST] = now
+    gap = now - before - m[P_BURST]
+    if before >= 0 and gap > 0:
+        idle = min(gap, max(0, m[k + K_SINCE] - before - m[P_BURST]))
+        lost = gap - idle
+        m[D_IDLE] += idle
+        if m[D_REF_LAST] > before or m[b + B_REFRESHED] > before or (m[D_MCOUNT] > 0 and m[D_REF_SINCE] < now):
+            m[LOST_REFRESH] += lost
+        elif m[k + K_WRITE] != q:
+            m[LOST_TURN] += lost
+        elif new == REPLACED:
+            m[LOST_CONFLICT] += lost
+        elif new == MISSED:
+            m[LOST_MISS] += lost
+        else:
+            m[LOST_OTHER] += lost
+            if m[k + K_GROUP] == m[b + B_GROUP]:
+                m[LOST_GROUP] += lost
+    m[b + B_NEW] = USED
+    m[k + K_LAST], m[k + K_WRITE], m[k + K_GROUP] = now, q, m[b + B_GROUP]
 
 
 @_compiled
@@ -558,6 +613,8 @@ def _column(m, runs, done, now):
             _set_hit(m, b, q, _next_hit(m, m[e + N_NEXT], m[b + B_ROW]))
         _unlink(m, e)
     _command(m, b, RD + q, now)
+    _account(m, b, q, now)
+    m[m[b + B_RANK] + K_WAITING] -= 1
     t = now
     if q == 0:
         t += m[P_READ]
@@ -638,6 +695,14 @@ def _streak(m, runs, done, t, horizon):
     if m[P_CLOCKED]:
         m[D_CLOCK] = max(m[D_CLOCK], last + (m[P_CLOCK_WRITE] if q else m[P_CLOCK_READ]))
     x = e
+    for i in range(turn):  # the first turn takes rows that may be new; from then on all turns are alike
+        _account(m, m[x + N_BANK], q, t + i * pace)
+        x = m[x + N_NEWER]
+    m[D_DATA] += (count - turn) * m[P_BURST]
+    m[LOST_OTHER] += (count - turn) * (pace - m[P_BURST])
+    m[LOST_GROUP] += (count - turn) // turn * m[S_BESIDE] * (pace - m[P_BURST])
+    m[m[A_RANK] + K_LAST] = last
+    x = e
     for i in range(turn):
         _command(m, m[x + N_BANK], RD + q, last + (i + 1 - turn) * pace)
         x = m[x + N_NEWER]
@@ -663,6 +728,7 @@ def _row(m, now):
         if m[e + N_SEEN] == 0:
             m[e + N_SEEN] = 1
             m[D_CONFLICTS] += 1
+        m[b + B_NEW] = REPLACED
         _closed(m, b)
         return
     e = m[b + B_HEAD + q]
@@ -702,6 +768,8 @@ def _refresh(m, now):
     per_sid = m[P_GROUPS] * m[P_BANKS]
     per_rank = m[P_SIDS] * per_sid
     m[COLUMN_OK] = m[ROW_OK] = 0
+    if m[D_MCOUNT] == 0:
+        m[D_REF_SINCE] = now
     if m[P_REFRESH] == 1:
         for rank in range(m[P_RANKS]):
             _put_maintenance(m, rank * per_rank, REFA)
@@ -872,16 +940,20 @@ def serve(m, runs, done, until):
 
 
 @_compiled
-def send(m, runs, done, t, first, count, write):
-    """A run of `count` bursts from number `first` comes at tick t, behind those that wait.
+def send(m, runs, done, t, first, count, write, tag):
+    """A run of `count` bursts (at least 1) from number `first` comes at tick t, behind those that wait.
 
-    Returns its row of `runs`, which must be free.
+    Returns its row of `runs`. Rows are taken in turn: the caller sees to it that the run which had this one is through,
+    and that it has taken note of that. The rows of runs that are through stand, in this order, in column R_THROUGH of
+    the rows D_DONE_FROM to D_DONE_TO (not included; modulo the number of rows); who has looked sets D_DONE_FROM to
+    D_DONE_TO. A run stands there from its last RD or WR on, and its last read is done later: R_DONE says when.
+    `tag` is the caller's own.
     """
     serve(m, runs, done, t)
     _idle(m, t)
     run = m[D_RUNS] % runs.shape[0]
     runs[run, R_FIRST], runs[run, R_COUNT], runs[run, R_WRITE], runs[run, R_AVAILABLE] = first, count, write, t
-    runs[run, R_SENT], runs[run, R_LEFT], runs[run, R_DONE] = 0, count, 0
+    runs[run, R_SENT], runs[run, R_LEFT], runs[run, R_DONE], runs[run, R_TAG] = 0, count, 0, tag
     m[D_RUNS] += 1
     return run
 

@@ -11,6 +11,15 @@ from ..compiler.program import DRAM_FIELDS, Drams, Ints, ints
 from ..errors import StallscopeError
 from . import dram as d
 
+CAUSES = {
+    "refresh": d.LOST_REFRESH,
+    "row miss": d.LOST_MISS,
+    "bank conflict": d.LOST_CONFLICT,
+    "turnaround": d.LOST_TURN,
+    "bank group": d.LOST_GROUP,
+    "other": d.LOST_OTHER,
+}
+
 
 def new_lane(drams: Drams, kind: int) -> Ints:
     """An idle lane of a kind at tick 0: all banks closed, the first refresh one interval away.
@@ -39,21 +48,30 @@ def new_lane(drams: Drams, kind: int) -> Ints:
         m[name] = place
     m[at[0] : at[1]], m[at[1] : at[2]], m[at[-1] :] = pointers, fields, rules
     m[d.D_DUE], m[d.D_FREE] = p[d.P_INTERVAL], slots
-    for name in (d.D_SYNC, d.D_HALF, d.D_OLDEST, d.D_OLDEST_W, d.D_NEWEST, d.D_NEWEST_W):
+    for name in (d.D_SYNC, d.D_HALF, d.D_OLDEST, d.D_OLDEST_W, d.D_NEWEST, d.D_NEWEST_W, d.D_REF_LAST):
         m[name] = -1
     m[at[9] : at[10]] = at[8] + np.arange(slots) * d.ENTRY_COLUMNS
     rank = m[at[4] : at[5]].reshape(ranks, -1)
     rank[:, d.K_PAST :] = -1
+    rank[:, d.K_WAITING] = 0
     bank = m[at[7] : at[8]].reshape(banks, -1)
     number = np.arange(banks)
     bank[:, d.B_ROW :] = -1
     bank[:, d.B_WORK], bank[:, d.B_NUMBER] = 0, number
+    bank[:, d.B_NEW] = d.MISSED
     bank[:, d.B_GROUP] = at[6] + number // p[d.P_BANKS] * d.NODE
     bank[:, d.B_SID] = at[5] + number // (p[d.P_BANKS] * p[d.P_GROUPS]) * d.NODE
     bank[:, d.B_RANK] = at[4] + number // (banks // ranks) * d.RANK_COLUMNS
     m[d.S_ALONE] = _alone(drams, kind)
-    m[d.S_BLOCK], m[d.S_TURN], m[d.S_PACE], m[d.S_PACE_W] = _streaks(drams, kind)
+    m[d.S_REFA], m[d.S_REFB] = _closed_ticks(drams, kind, d.REFA), _closed_ticks(drams, kind, d.REFB)
+    m[d.S_BLOCK], m[d.S_TURN], m[d.S_BESIDE], m[d.S_PACE], m[d.S_PACE_W] = _streaks(drams, kind)
     return m
+
+
+def _closed_ticks(drams: Drams, kind: int, refresh: int) -> int:
+    """From a refresh of a bank to its next ACT."""
+    mine = drams.rules[drams.rule_ptr[kind] : drams.rule_ptr[kind + 1]].tolist()
+    return max((t for b, a, _, t, back, near in mine if (b, a, back, near) == (refresh, d.ACT, 1, 0)), default=0)
 
 
 def _check(drams: Drams, kind: int) -> None:
@@ -66,8 +84,9 @@ def _check(drams: Drams, kind: int) -> None:
         raise StallscopeError(f"{name}: found a time of {longest} ticks; expected less than {d.LONGEST}; mend it")
 
 
-def _streaks(drams: Drams, kind: int) -> tuple[int, int, int, int]:
-    """How consecutive bursts lie: bursts of a block (one row of each of its banks), and of one turn over these banks.
+def _streaks(drams: Drams, kind: int) -> tuple[int, int, int, int, int]:
+    """How consecutive bursts lie: bursts of a block (one row of each of its banks), and of one turn over these banks,
+    and how many of a turn follow one of their own bank group.
 
     Then the ticks from one RD, and from one WR, to the next when they go in order (0: they do not, or not always).
     """
@@ -75,11 +94,11 @@ def _streaks(drams: Drams, kind: int) -> tuple[int, int, int, int]:
     fields = drams.fields[drams.field_ptr[kind] : drams.field_ptr[kind + 1]].tolist()
     names = [DRAM_FIELDS[f] for f, _, _ in fields]
     if "column" not in names or p[d.P_HASH] or p[d.P_RANKS] > 1:
-        return 1, 1, 0, 0
+        return 1, 1, 0, 0, 0
     top = len(names) - 1 - names[::-1].index("column")
     below = names[:top]
     if "row" in below or "sid" in below:
-        return 1, 1, 0, 0
+        return 1, 1, 0, 0, 0
     block = math.prod(size for _, size, _ in fields[: top + 1])
     upper = max((i for i, name in enumerate(below) if name != "column"), default=-1)
     turn = math.prod(size for _, size, _ in fields[: upper + 1])
@@ -99,7 +118,7 @@ def _streaks(drams: Drams, kind: int) -> tuple[int, int, int, int]:
         common, same = (max(x, default=1) for x in gaps)
         pace = common if apart * common >= same else max(common, same) if turn == 1 else 0
         paces.append(0 if p[d.P_EDGES] and pace % 2 else pace)
-    return block, turn, paces[0], paces[1]
+    return block, turn, sum(group[i - 1] == x for i, x in enumerate(group)), paces[0], paces[1]
 
 
 def _fields(drams: Drams, kind: int) -> list[int]:
@@ -166,6 +185,14 @@ class StreamRun:
     conflicts: int
     streaks: int
     """Runs of row hits that were served in one step each."""
+    data: int
+    """Ticks in which data buses carried data, all buses together; so are the following."""
+    idle: int
+    """Ticks between two bursts without data, while nothing waited."""
+    lost: dict[str, int]
+    """Ticks between two bursts without data, while some burst waited, by cause."""
+    columns: Ints
+    """First and last RD or WR of each data bus (-1: none), shape (buses, 2)."""
 
 
 def run_stream(
@@ -183,7 +210,24 @@ def run_stream(
     lane[d.D_RUNS] = len(runs)
     d.drain(lane, runs, done)
     counts = (int(lane[k]) for k in (d.D_HITS, d.D_MISSES, d.D_CONFLICTS, d.D_STREAKS))
-    return StreamRun(done[:, 0], done[:, 1], int(lane[d.D_LAST]), *counts)
+    rank = lane[lane[d.A_RANK] : lane[d.A_SID]].reshape(-1, d.RANK_COLUMNS)
+    return StreamRun(
+        done[:, 0],
+        done[:, 1],
+        int(lane[d.D_LAST]),
+        *counts,
+        data=int(lane[d.D_DATA]),
+        idle=int(lane[d.D_IDLE]),
+        lost=lost_ticks(lane),
+        columns=rank[:, [d.K_FIRST, d.K_LAST]],
+    )
+
+
+def lost_ticks(lane: Ints) -> dict[str, int]:
+    """Ticks between two bursts of a lane in which a burst waited and the data bus carried nothing, by cause."""
+    lost = {name: int(lane[k]) for name, k in CAUSES.items()}
+    lost["other"] -= lost["bank group"]
+    return lost
 
 
 def as_runs(bursts: Ints, writes: Ints, available: Ints) -> Ints:

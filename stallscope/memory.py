@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .arch.dram import REFRESH_MODES, DramPreset, choose_dram
-from .arch.mapping import make_mapping
 from .compiler.dram import Lane, lane_tables
 from .errors import StallscopeError
-from .memory_losses import Numbers, Served, lost_ticks
 from .workloads.streams import Geometry, Stream, arrival_ticks, make_stream
 
+if TYPE_CHECKING:
+    from .sim.lanes import StreamRun
+
+Numbers = NDArray[np.int64]
 SATURATED = "sat"
 
 
@@ -77,7 +81,6 @@ def run_memory(request: Request) -> MemoryRun:
     """Runs the stream. Raises StallscopeError for anything that is asked for and cannot be."""
     lane = _lane(request)
     preset = lane.preset
-    mapping = make_mapping(lane.mapping, preset)
     geometry = Geometry(preset.burst_bytes, preset.row_bytes, preset.bank_groups, preset.capacity)
     stream = make_stream(request.pattern, request.params, request.requests, geometry)
     load = _load(request.load)
@@ -89,11 +92,6 @@ def run_memory(request: Request) -> MemoryRun:
     start = int(run.accepted.min())
     cycles = run.last - start
     reads = ~stream.writes
-    # A read that finds its data in the write queue, or a write that joins one there, never goes to the DRAM.
-    went = run.done - run.accepted > np.where(stream.writes, 0, 1)
-    ends = preset.ticks(preset.rules.read_latency)
-    command = np.where(stream.writes, run.done, run.done - ends)
-    served = Served(stream.bursts[went], stream.writes[went], run.accepted[went], command[went])
     return MemoryRun(
         request,
         lane,
@@ -105,8 +103,24 @@ def run_memory(request: Request) -> MemoryRun:
         run.hits,
         run.misses,
         run.conflicts,
-        lost_ticks(served, preset, mapping, lane.refresh, cycles) if len(served.bursts) else {},
+        _lost(run, preset, start, cycles),
     )
+
+
+def _lost(run: StreamRun, preset: DramPreset, start: int, cycles: int) -> dict[str, int]:
+    """Ticks without data of each cause, averaged over the data buses of the controller (pseudo-channels).
+
+    With the ticks of data they add up to `cycles` on each bus; the data of a write that comes last lies behind the end,
+    as `cycles` end with its command.
+    """
+    latency, unused = 0, run.idle
+    for first, last in run.columns.tolist():
+        if first < 0:
+            unused += cycles
+        else:
+            latency += first - start + max(0, start + cycles - last - preset.burst_ticks)
+    lost = {**run.lost, "latency": latency, "no request": unused}
+    return {cause: ticks // preset.together for cause, ticks in lost.items() if ticks >= preset.together}
 
 
 def _lane(request: Request) -> Lane:

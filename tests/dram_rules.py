@@ -249,6 +249,7 @@ def _params(lane: DramLane) -> list[int]:
     values = {
         "ranks": lane.ranks, "sids": lane.sids, "groups": lane.groups, "banks": lane.banks,
         "rows": lane.rows, "columns": lane.columns, "burst_bytes": lane.burst_bytes, "tick_fs": lane.tick_fs,
+        "burst_ticks": t["BL"],
         "buses": std.buses, "edges": int(std.edges), "read_ticks": t["CL"] + t["BL"],
         "read_queue": lane.queue, "write_queue": lane.queue,
         "drain_from": int(np.floor(np.float32(0.8) * size)) + 1, "drain_to": int(np.ceil(np.float32(0.2) * size)) - 1,

@@ -23,21 +23,30 @@ CLOSED, ACTIVATING = -1, -2  # a bank's row, when none is open
 # A queued burst.
 R_ID, R_BURST, R_BANK, R_ROW, R_ARRIVE, R_WRITE, R_SEEN = range(7)
 (
-    RANKS, SIDS, GROUPS, BANKS, ROWS, COLUMNS, BURST_BYTES, TICK_FS, BUSES, EDGES, READ_TICKS, READ_QUEUE, WRITE_QUEUE,
-    DRAIN_FROM, DRAIN_TO, REFRESH, REFRESH_TICKS, REFRESH_BUSY, SPLIT, CLOCKED, CLOCK_READ, CLOCK_WRITE, HASH,
+    RANKS, SIDS, GROUPS, BANKS, ROWS, COLUMNS, BURST_BYTES, TICK_FS, BURST_TICKS, BUSES, EDGES, READ_TICKS, READ_QUEUE,
+    WRITE_QUEUE, DRAIN_FROM, DRAIN_TO, REFRESH, REFRESH_TICKS, REFRESH_BUSY, SPLIT, CLOCKED, CLOCK_READ, CLOCK_WRITE,
+    HASH,
 ) = range(len(DRAM_PARAMS))  # fmt: skip
 # Numbers of the channel.
 (
     NOW, WRITING, NEXT_REFRESH, REFRESH_BANK, PENDING_SETS, CLOCK_ENDS, SYNCED_ID, SYNCED_FROM, HITS, MISSES, CONFLICTS,
-) = range(11)  # fmt: skip
+    DATA,
+) = range(12)  # fmt: skip
 # Queues: rows of (length) in `length`.
 READS, WRITES, ACTIVE, HALF, MAINTENANCE = range(5)
+# Of each data bus: its last RD or WR (tick, bank group, whether it was WR; -1: none), and since then: ticks without
+# data in which a burst waited, and in which none did; whether a refresh waited in any tick.
+LAST, LAST_GROUP, LAST_WRITE, LOST, UNUSED, REFRESHING = range(6)
+# Causes of lost ticks; IDLE is none.
+BY_REFRESH, BY_MISS, BY_CONFLICT, BY_TURN, BY_GROUP, BY_OTHER, IDLE = range(7)
+NEW, REPLACED = 1, 2  # a bank's row had no RD or WR yet, and none, or another, was open before
 
 
 class Channel(NamedTuple):
     """The whole state.
 
     `queue[q, i]` is a burst, `ready[level, node, command]` the first legal tick, `past` a command's last four ticks.
+    `lost` are ticks by cause; `new` and `refreshed` (until when a refresh goes on) are those of banks.
     """
 
     p: Ints
@@ -51,13 +60,17 @@ class Channel(NamedTuple):
     length: Ints
     deadline: Ints
     allowed: Ints
+    bus: Ints
+    lost: Ints
+    new: Ints
+    refreshed: Ints
 
 
 def new_channel(drams: Drams, which: int = 0) -> Channel:
     """An idle channel: all banks closed, at tick 0, the first refresh one interval away."""
     p = drams.params[which]
     banks = int(p[RANKS] * p[SIDS] * p[GROUPS] * p[BANKS])
-    g = np.zeros(11, np.int64)
+    g = np.zeros(12, np.int64)
     g[NEXT_REFRESH], g[SYNCED_ID] = p[REFRESH_TICKS], -1
     return Channel(
         p.copy(),
@@ -71,6 +84,10 @@ def new_channel(drams: Drams, which: int = 0) -> Channel:
         np.zeros(5, np.int64),
         np.zeros(banks, np.int64),
         np.zeros(int(p[SIDS]), np.int64),
+        np.tile(np.array([-1, -1, -1, 0, 0, 0], np.int64), (int(p[RANKS]), 1)),
+        np.zeros(7, np.int64),
+        np.full(banks, NEW, np.int64),
+        np.zeros(banks, np.int64),
     )
 
 
@@ -300,6 +317,16 @@ def refresh(c: Any) -> None:
 
 
 @njit(cache=True)
+def refresh_lasts(c: Any, command: int) -> int:
+    """Ticks from a refresh of a bank to ACT there."""
+    longest = 0
+    for before, after, _, ticks, back, sibling in c.rules:
+        if before == command and after == ACT and back == 1 and not sibling:
+            longest = max(longest, ticks)
+    return longest
+
+
+@njit(cache=True)
 def drain(c: Any) -> int:
     """The queue to serve: writes from many to few of them, or when there is no read."""
     if not c.g[WRITING]:
@@ -318,6 +345,48 @@ def count(c: Any, q: int, i: int, command: int) -> None:
 
 
 @njit(cache=True)
+def cause(c: Any, bank: int, write: int) -> int:
+    """Why the data bus carried nothing before this RD or WR, while it could have."""
+    bus = c.bus[node(c, RANK, bank)]
+    if bus[REFRESHING] or c.refreshed[bank] > bus[LAST]:
+        return BY_REFRESH
+    if bus[LAST_WRITE] != write:
+        return BY_TURN
+    if c.new[bank] == REPLACED:
+        return BY_CONFLICT
+    if c.new[bank] == NEW:
+        return BY_MISS
+    return BY_GROUP if bus[LAST_GROUP] == node(c, GROUP, bank) else BY_OTHER
+
+
+@njit(cache=True)
+def account(c: Any, bank: int, write: int) -> None:
+    """RD or WR is given: the ticks before it that were lost have their cause."""
+    bus = c.bus[node(c, RANK, bank)]
+    c.g[DATA] += c.p[BURST_TICKS]
+    c.lost[cause(c, bank, write)] += bus[LOST]
+    c.lost[IDLE] += bus[UNUSED]
+    bus[:] = np.array([c.g[NOW], node(c, GROUP, bank), write, 0, 0, 0])
+    c.new[bank] = 0
+
+
+@njit(cache=True)
+def watch(c: Any, refreshing: bool) -> None:
+    """The end of a tick: what each data bus did in it, since its first RD or WR."""
+    for rank in range(c.p[RANKS]):
+        bus = c.bus[rank]
+        if bus[LAST] < 0 or bus[LAST] == c.g[NOW]:
+            continue
+        bus[REFRESHING] |= refreshing
+        if c.g[NOW] >= bus[LAST] + c.p[BURST_TICKS]:
+            waits = False
+            for q in (READS, WRITES, ACTIVE, HALF):
+                for i in range(c.length[q]):
+                    waits |= node(c, RANK, c.queue[q, i, R_BANK]) == rank
+            bus[LOST if waits else UNUSED] += 1
+
+
+@njit(cache=True)
 def give(c: Any, q: int, i: int, done: Any) -> None:
     """Gives a burst's next command."""
     r = c.queue[q, i].copy()
@@ -327,6 +396,7 @@ def give(c: Any, q: int, i: int, done: Any) -> None:
     issue(c, command, bank)
     if command == PRE:
         c.row[bank] = CLOSED
+        c.new[bank] = REPLACED
     elif command == ACT:
         take(c, q, i)
         if c.p[SPLIT]:
@@ -338,6 +408,7 @@ def give(c: Any, q: int, i: int, done: Any) -> None:
             put(c, ACTIVE, r)
     else:
         take(c, q, i)
+        account(c, bank, r[R_WRITE])
         done[r[R_ID]] = c.g[NOW] if r[R_WRITE] else c.g[NOW] + c.p[READ_TICKS]
         if c.p[CLOCKED]:
             c.g[CLOCK_ENDS] = max(c.g[CLOCK_ENDS], c.g[NOW] + c.p[CLOCK_WRITE if r[R_WRITE] else CLOCK_READ])
@@ -375,13 +446,15 @@ def one_command(c: Any, column_bus: int, done: Any) -> None:
         if command != NONE:
             bank = c.queue[MAINTENANCE, 0, R_BANK]
             issue(c, command, bank)
-            if command == PRE:
-                c.row[bank] = CLOSED
-            elif command == PREA:
-                for b in range(c.row.shape[0]):
-                    if node(c, RANK, b) == node(c, RANK, bank):
+            for b in range(c.row.shape[0]):
+                of_rank = command in (PREA, REFA) and node(c, RANK, b) == node(c, RANK, bank)
+                if b == bank or of_rank:
+                    c.new[b] = NEW
+                    if command in (PRE, PREA):
                         c.row[b] = CLOSED
-            else:
+                    else:
+                        c.refreshed[b] = c.g[NOW] + refresh_lasts(c, command)
+            if command in (REFA, REFB):
                 take(c, MAINTENANCE, 0)
             return
         if c.length[MAINTENANCE] == 0:
@@ -406,6 +479,7 @@ def tick(c: Any, done: Any) -> None:
     """One tick. `done[number]` receives the tick of a read's last beat, or of a write's command."""
     c.g[NOW] += 1
     refresh(c)
+    refreshing = c.length[MAINTENANCE] > 0
     if c.g[SYNCED_ID] >= 0:  # the command that the data clock was started for
         q = c.g[SYNCED_FROM]
         for i in range(c.length[q]):
@@ -420,6 +494,7 @@ def tick(c: Any, done: Any) -> None:
         one_command(c, 0, done)
     else:
         one_command(c, -1, done)
+    watch(c, refreshing)
 
 
 @njit(cache=True)

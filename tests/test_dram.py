@@ -11,16 +11,17 @@ from dram_golden import GOLDEN, arrivals, golden_rows, lane, stream
 from dram_rules import DramLane, dram_table
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from stallscope.arch.dram import choose_dram
 from stallscope.compiler.dram import Lane, lane_tables
 from stallscope.compiler.program import DRAM_PARAMS
 from stallscope.errors import StallscopeError
-from stallscope.sim import dram
-from stallscope.sim.lanes import as_runs, new_lane, run_stream
+from stallscope.sim.lanes import StreamRun, new_lane, run_stream
 
 CONFIGS = ("hbm3", "hbm3sid2", "hbm3pc2", "hbm2", "ddr4", "ddr5", "lpddr5", "gddr6", "hbm4")
 MAPPINGS = ("RoBaBgCo", "RoBaCoBg", "RoBaCoBgC1", "RoCoBaBg", "MOP4CLXOR")
+Ints = NDArray[np.int64]
 Stream = tuple[DramLane, list[int], list[int], list[int]]
 
 
@@ -80,14 +81,43 @@ def check(x: DramLane, bursts: list[int], writes: list[int], available: list[int
     c = naive_dram.new_channel(table)
     accepted, done = np.zeros(len(b), np.int64), np.zeros(len(b), np.int64)
     naive_dram.run(c, b, w, a, accepted, done)
-    mine = run_stream(table, b, w, a)
-    one_by_one = run_stream(table, b, w, a, streaks=False)
-    np.testing.assert_array_equal(mine.done, one_by_one.done)
-    np.testing.assert_array_equal(mine.accepted, one_by_one.accepted)
-    np.testing.assert_array_equal(mine.accepted, accepted)
-    np.testing.assert_array_equal(mine.done, done)
-    counts = tuple(int(c.g[k]) for k in (naive_dram.HITS, naive_dram.MISSES, naive_dram.CONFLICTS))
-    assert (mine.hits, mine.misses, mine.conflicts) == counts
+    for streaks in (True, False):
+        mine = run_stream(table, b, w, a, streaks=streaks)
+        np.testing.assert_array_equal(mine.accepted, accepted)
+        np.testing.assert_array_equal(mine.done, done)
+        assert counts(mine) == naive_counts(c)
+        assert int(mine.columns[:, 1].max()) == int(c.bus[:, naive_dram.LAST].max())
+        between = (mine.columns[:, 1] - mine.columns[:, 0])[mine.columns[:, 0] >= 0] + table.params[0, BURST]
+        assert mine.data + mine.idle + sum(mine.lost.values()) == between.sum()
+
+
+BURST = DRAM_PARAMS.index("burst_ticks")
+
+
+def counts(run: StreamRun) -> dict[str, int]:
+    """All that a lane counts."""
+    rows = {"hits": run.hits, "misses": run.misses, "conflicts": run.conflicts}
+    return {**rows, "data": run.data, "idle": run.idle, **run.lost}
+
+
+def naive_counts(c: naive_dram.Channel) -> dict[str, int]:
+    """The same of the oracle."""
+    keys = {
+        "hits": naive_dram.HITS,
+        "misses": naive_dram.MISSES,
+        "conflicts": naive_dram.CONFLICTS,
+        "data": naive_dram.DATA,
+    }
+    causes = {
+        "idle": naive_dram.IDLE,
+        "refresh": naive_dram.BY_REFRESH,
+        "row miss": naive_dram.BY_MISS,
+        "bank conflict": naive_dram.BY_CONFLICT,
+        "turnaround": naive_dram.BY_TURN,
+        "bank group": naive_dram.BY_GROUP,
+        "other": naive_dram.BY_OTHER,
+    }
+    return {name: int(c.g[k]) for name, k in keys.items()} | {name: int(c.lost[k]) for name, k in causes.items()}
 
 
 @pytest.mark.parametrize("config", CONFIGS)
@@ -104,6 +134,7 @@ def test_streaks_are_served_in_one_step_to_the_same_ticks(config: str) -> None:
     run = run_stream(table, b, w, a)
     np.testing.assert_array_equal(run.done, done)
     np.testing.assert_array_equal(run.accepted, accepted)
+    assert counts(run) == naive_counts(c)
     if config in ("hbm3", "hbm2", "ddr4", "gddr6"):
         assert run.streaks > 3
     assert run_stream(table, b, w, a, record=False).last == run.last
@@ -175,30 +206,6 @@ def test_unloaded_latency_is_the_sum_of_its_times(config: str, mapping: str, clo
     ticks = 2 if config == "hbm3" else 1
     assert latency[1] == ticks * (t["CL"] + t["BL"]) + 1
     assert latency[2] == closed + conflict
-
-
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
-@given(streams(), st.integers(1, 500))
-def test_a_lane_served_in_pieces_is_the_same(case: Stream, piece: int) -> None:
-    """Runs that are sent when they come, with the lane run up to any ticks between, give the same ticks."""
-    x, *rest = case
-    b, w, a = (np.array(v, np.int64) for v in rest)
-    table = dram_table([x])
-    whole = run_stream(table, b, w, a)
-    lane_row, done = new_lane(table, 0), np.zeros((len(b), 2), np.int64)
-    sent = as_runs(b, w, a)
-    runs = np.zeros_like(sent)
-    for first, count, write, available in sent[:, :4].tolist():
-        for t in range(int(lane_row[dram.D_NOW]), available, piece):
-            dram.serve(lane_row, runs, done, t)
-        dram.send(lane_row, runs, done, available, first, count, write)
-    dram.drain(lane_row, runs, done)
-    np.testing.assert_array_equal(done[:, 0], whole.accepted)
-    np.testing.assert_array_equal(done[:, 1], whole.done)
-    assert not runs[:, dram.R_LEFT].any()
-    ends = np.cumsum(sent[:, dram.R_COUNT])
-    expected = [done[e - n : e, 1].max() for e, n in zip(ends, sent[:, dram.R_COUNT], strict=True)]
-    np.testing.assert_array_equal(runs[:, dram.R_DONE], expected)
 
 
 def test_a_lane_that_the_kernel_cannot_hold_is_refused() -> None:

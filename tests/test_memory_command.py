@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from test_cli import invoke
 
 from stallscope.memory import MemoryRun, Request, run_memory
-from stallscope.memory_losses import CAUSES
 from stallscope.report.memory import MEANING, memory_json, memory_table
+from stallscope.sim.lanes import CAUSES
 
 GOLDEN = Path(__file__).parents[1] / "../shared/golden/dram.csv"
 KEYS = ("cycles", "tick_ns", "efficiency", "mean_latency_cycles", "p50_latency_cycles", "p99_latency_cycles")
@@ -126,10 +126,10 @@ def test_every_cycle_is_data_or_lost(
     assert min(found.lost.values(), default=0) >= 0
     assert found.hits + found.misses + found.conflicts <= requests
     if stream[0] == "rwrand":  # bursts that met in the write queue go to the DRAM once
-        assert data <= bursts + buses * len(CAUSES)
+        assert data <= bursts + buses * len(MEANING)
     else:
         behind = found.preset.burst_ticks * buses if found.stream.writes.any() else 0
-        assert bursts - behind <= data <= bursts + buses * len(CAUSES)
+        assert bursts - behind <= data <= bursts + buses * len(MEANING)
 
 
 def test_losses_tell_what_is_lacking() -> None:
@@ -173,7 +173,7 @@ def test_the_table() -> None:
     ):
         assert words in result.stdout
     assert max(map(len, result.stdout.splitlines())) <= 100
-    assert set(MEANING) == set(CAUSES)
+    assert set(MEANING) == {*CAUSES, "latency", "no request"}
 
 
 def test_json_to_a_file_comes_with_the_table(tmp_path: Path) -> None:
