@@ -26,10 +26,10 @@ CLOSED, ACTIVATING = -1, -2
 # ticks in which data buses carried data; LOST_*, D_IDLE: in which they did not, between two bursts, by cause.
 (
     D_NOW, D_MODE, D_DUE, D_REF_BANK, D_REF_RANK, D_CLOCK, D_SYNC, D_HALF, D_DEADLINE, D_READS, D_WRITES, D_ACTIVE,
-    D_SEQ, D_PROMOTED, D_FREE, D_MHEAD, D_MCOUNT, D_BUSY, D_OLDEST, D_OLDEST_W, D_NEWEST, D_NEWEST_W, D_RUN, D_RUNS,
+    D_SEQ, D_PROMOTED, D_FREE, D_MHEAD, D_MCOUNT, D_BUSY, D_OLDEST, D_OLDEST_W, D_NEWEST, D_NEWEST_W, D_RUN, D_RUN_LAST,
     D_HITS, D_MISSES, D_CONFLICTS, D_LAST, D_QUEUED, D_STREAKS, D_BLOCKED, D_HITS_OPEN, D_HITS_OPEN_W,
     D_DATA, LOST_REFRESH, LOST_MISS, LOST_CONFLICT, LOST_TURN, LOST_OTHER, LOST_GROUP, D_IDLE, D_REF_SINCE, D_REF_LAST,
-    D_DONE_FROM, D_DONE_TO, S_REFA, S_REFB, S_ALONE, S_BLOCK, S_TURN, S_BESIDE, S_PACE, S_PACE_W,
+    D_THROUGH, D_THROUGH_LAST, S_REFA, S_REFB, S_ALONE, S_BLOCK, S_TURN, S_BESIDE, S_PACE, S_PACE_W,
     COLUMN_OK, COLUMN_T, COLUMN_E, COLUMN_ACTIVE, COLUMN_ARRIVE, COLUMN_SEQ,
     ROW_OK, ROW_T, ROW_B, ROW_C, ROW_SEQ, MAINT_T, MAINT_C,
     A_POINTERS, A_FIELDS, A_FIELDS_END, A_CHANNEL, A_RANK, A_SID, A_GROUP, A_BANK, A_ENTRY, A_FREE, A_BUSY, A_MAINT,
@@ -59,13 +59,14 @@ USED, MISSED, REPLACED = 0, 1, 2
 N_RUN, N_BURST, N_BANK, N_ROW, N_ARRIVE, N_WRITE, N_SEEN, N_SEQ, N_ORDER, N_NEXT, N_BACK, N_NEWER, N_OLDER = range(13)
 ENTRY_COLUMNS = 13
 FIELD_COLUMNS = 4  # field, shift (-1: no power of two), size, worth
-# Runs of consecutive bursts that come together. R_TAG is the caller's. R_DATA to R_OTHER: what D_DATA to LOST_OTHER
-# were with the last burst's RD or WR. R_THROUGH: not of this run, but a ring of the runs that are through (see `send`).
+# Runs of consecutive bursts that come together. R_NEXT links those of a lane that are not wholly sent, from D_RUN on, and
+# those that are through, from D_THROUGH on (-1: none, or no more). R_DATA to R_OTHER: what D_DATA to LOST_OTHER were with
+# the last burst's RD or WR.
 (
-    R_FIRST, R_COUNT, R_WRITE, R_AVAILABLE, R_SENT, R_LEFT, R_DONE, R_TAG,
-    R_DATA, R_REFRESH, R_MISS, R_CONFLICT, R_TURN, R_OTHER, R_THROUGH,
-) = range(15)  # fmt: skip
-RUN_COLUMNS = 15
+    R_FIRST, R_COUNT, R_WRITE, R_AVAILABLE, R_SENT, R_LEFT, R_DONE, R_NEXT,
+    R_DATA, R_REFRESH, R_MISS, R_CONFLICT, R_TURN, R_OTHER,
+) = range(14)  # fmt: skip
+RUN_COLUMNS = 14
 MAINTENANCE_ROOM = 256
 # The next of many, found as the least number: ticks from now (below LONGEST), then age in bursts, then bank's place.
 PLACE, AGE_AND_PLACE, LONGEST = 8, 40, 1 << 21
@@ -345,8 +346,12 @@ def _leave(m, runs, done, run, number, t):
     if runs[run, R_LEFT] == 0:
         for k in range(6):
             runs[run, R_DATA + k] = m[D_DATA + k]
-        runs[m[D_DONE_TO] % runs.shape[0], R_THROUGH] = run
-        m[D_DONE_TO] += 1
+        runs[run, R_NEXT] = -1
+        if m[D_THROUGH] < 0:
+            m[D_THROUGH] = run
+        else:
+            runs[m[D_THROUGH_LAST], R_NEXT] = run
+        m[D_THROUGH_LAST] = run
     if m[D_LAST] < t:
         m[D_LAST] = t
     if number < done.shape[0]:
@@ -487,16 +492,16 @@ def _feed(m, runs, done):
     """Sends what is there and has room, in order. Returns the tick of the next one (NEVER: none, or no room)."""
     if m[D_BLOCKED]:
         return NEVER
-    room = runs.shape[0]
-    while m[D_RUN] < m[D_RUNS]:
-        run = m[D_RUN] % room
+    while m[D_RUN] >= 0:
+        run = m[D_RUN]
         if runs[run, R_AVAILABLE] > m[D_NOW]:
             return runs[run, R_AVAILABLE]
+        after = runs[run, R_NEXT]  # a run of merged bursts is through when it is sent, and in the other list
         while runs[run, R_SENT] < runs[run, R_COUNT]:
             if not _accept(m, runs, done, run):
                 m[D_BLOCKED] = 1
                 return NEVER
-        m[D_RUN] += 1
+        m[D_RUN] = after
     return NEVER
 
 
@@ -650,9 +655,9 @@ def _streak(m, runs, done, t, horizon):
     pace, n, e = m[S_PACE + q], m[D_READS + q], m[COLUMN_E]
     if pace == 0 or n < m[P_READS + q] or m[COLUMN_ACTIVE] or m[D_ACTIVE] > 0 or m[D_READS + 1 - q] > 0:
         return False
-    if m[D_RUN] >= m[D_RUNS] or e != m[D_OLDEST + q] or m[D_HALF] >= 0:
+    if m[D_RUN] < 0 or e != m[D_OLDEST + q] or m[D_HALF] >= 0:
         return False
-    run = m[D_RUN] % runs.shape[0]
+    run = m[D_RUN]
     if m[e + N_RUN] != run or runs[run, R_WRITE] != q:
         return False
     following, block, turn = runs[run, R_FIRST] + runs[run, R_SENT], m[S_BLOCK], m[S_TURN]
@@ -709,7 +714,7 @@ def _streak(m, runs, done, t, horizon):
     m[D_NOW] = last
     m[COLUMN_OK] = m[D_BLOCKED] = 0
     if runs[run, R_SENT] == runs[run, R_COUNT]:
-        m[D_RUN] += 1
+        m[D_RUN] = runs[run, R_NEXT]
     return True
 
 
@@ -940,28 +945,29 @@ def serve(m, runs, done, until):
 
 
 @_compiled
-def send(m, runs, done, t, first, count, write, tag):
+def send(m, runs, done, t, run, first, count, write):
     """A run of `count` bursts (at least 1) from number `first` comes at tick t, behind those that wait.
 
-    Returns its row of `runs`. Rows are taken in turn: the caller sees to it that the run which had this one is through,
-    and that it has taken note of that. The rows of runs that are through stand, in this order, in column R_THROUGH of
-    the rows D_DONE_FROM to D_DONE_TO (not included; modulo the number of rows); who has looked sets D_DONE_FROM to
-    D_DONE_TO. A run stands there from its last RD or WR on, and its last read is done later: R_DONE says when.
-    `tag` is the caller's own.
+    It takes the row `run` of `runs`, which the caller keeps until the run is through. The runs that are through stand, in
+    this order, from D_THROUGH on, linked by R_NEXT; who has looked sets D_THROUGH to -1. A run stands there from its
+    last RD or WR on, and its last read is done later: R_DONE says when.
     """
     serve(m, runs, done, t)
     _idle(m, t)
-    run = m[D_RUNS] % runs.shape[0]
     runs[run, R_FIRST], runs[run, R_COUNT], runs[run, R_WRITE], runs[run, R_AVAILABLE] = first, count, write, t
-    runs[run, R_SENT], runs[run, R_LEFT], runs[run, R_DONE], runs[run, R_TAG] = 0, count, 0, tag
-    m[D_RUNS] += 1
-    return run
+    runs[run, R_SENT], runs[run, R_LEFT], runs[run, R_DONE], runs[run, R_NEXT] = 0, count, 0, -1
+    if m[D_RUN] < 0:
+        m[D_RUN] = run
+    else:
+        runs[m[D_RUN_LAST], R_NEXT] = run
+    m[D_RUN_LAST] = run
+    _feed(m, runs, done)
 
 
 @_compiled
 def busy(m):
     """Whether a lane has bursts that are not through."""
-    return m[D_RUN] < m[D_RUNS] or m[D_READS] + m[D_WRITES] + m[D_ACTIVE] > 0 or m[D_HALF] >= 0
+    return m[D_RUN] >= 0 or m[D_READS] + m[D_WRITES] + m[D_ACTIVE] > 0 or m[D_HALF] >= 0
 
 
 @_compiled

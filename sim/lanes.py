@@ -48,7 +48,8 @@ def new_lane(drams: Drams, kind: int) -> Ints:
         m[name] = place
     m[at[0] : at[1]], m[at[1] : at[2]], m[at[-1] :] = pointers, fields, rules
     m[d.D_DUE], m[d.D_FREE] = p[d.P_INTERVAL], slots
-    for name in (d.D_SYNC, d.D_HALF, d.D_OLDEST, d.D_OLDEST_W, d.D_NEWEST, d.D_NEWEST_W, d.D_REF_LAST):
+    for name in (d.D_SYNC, d.D_HALF, d.D_OLDEST, d.D_OLDEST_W, d.D_NEWEST, d.D_NEWEST_W, d.D_REF_LAST, d.D_RUN,
+                 d.D_THROUGH):  # fmt: skip
         m[name] = -1
     m[at[9] : at[10]] = at[8] + np.arange(slots) * d.ENTRY_COLUMNS
     rank = m[at[4] : at[5]].reshape(ranks, -1)
@@ -207,7 +208,7 @@ def run_stream(
         lane[d.S_PACE] = lane[d.S_PACE_W] = 0
     runs = as_runs(bursts, writes, available)
     done = np.zeros((len(bursts) if record else 0, 2), np.int64)
-    lane[d.D_RUNS] = len(runs)
+    offer(lane, runs)
     d.drain(lane, runs, done)
     counts = (int(lane[k]) for k in (d.D_HITS, d.D_MISSES, d.D_CONFLICTS, d.D_STREAKS))
     rank = lane[lane[d.A_RANK] : lane[d.A_SID]].reshape(-1, d.RANK_COLUMNS)
@@ -221,6 +222,13 @@ def run_stream(
         lost=lost_ticks(lane),
         columns=rank[:, [d.K_FIRST, d.K_LAST]],
     )
+
+
+def offer(lane: Ints, runs: Ints) -> None:
+    """All these runs wait for the lane, in order of their rows."""
+    runs[:, d.R_NEXT] = np.arange(1, len(runs) + 1)
+    runs[-1:, d.R_NEXT] = -1
+    lane[d.D_RUN], lane[d.D_RUN_LAST] = (0 if len(runs) else -1), len(runs) - 1
 
 
 def lost_ticks(lane: Ints) -> dict[str, int]:

@@ -10,7 +10,7 @@ from test_dram import Ints, Stream, streams
 
 from stallscope.compiler.program import Drams
 from stallscope.sim import dram
-from stallscope.sim.lanes import as_runs, new_lane, run_stream
+from stallscope.sim.lanes import as_runs, new_lane, offer, run_stream
 
 COUNTERS = slice(dram.D_DATA, dram.LOST_OTHER + 1)
 SNAPSHOT = slice(dram.R_DATA, dram.R_OTHER + 1)
@@ -38,7 +38,7 @@ def test_it_does_not_matter_when_a_lane_is_looked_at(stream: Stream, longest: in
     rng = np.random.default_rng(seed)
     whole, sent = lane_of(table), as_runs(b, w, a)
     whole_done = np.zeros((len(b), 2), np.int64)
-    whole[dram.D_RUNS] = len(sent)
+    offer(whole, sent)
     dram.drain(whole, sent, whole_done)
 
     lane, done, runs, t = lane_of(table, streaks), np.zeros_like(whole_done), np.zeros_like(sent), 0
@@ -46,15 +46,13 @@ def test_it_does_not_matter_when_a_lane_is_looked_at(stream: Stream, longest: in
         while (t := t + int(rng.integers(0, longest + 1))) < available:
             dram.serve(lane, runs, done, t)
         t = available
-        assert dram.send(lane, runs, done, t, first, count, write, 7 * k) == k
+        dram.send(lane, runs, done, t, k, first, count, write)
     while dram.busy(lane):
         t += int(rng.integers(0, longest + 1))
         dram.serve(lane, runs, done, t)
     np.testing.assert_array_equal(done, whole_done)
     np.testing.assert_array_equal(lane[COUNTERS], whole[COUNTERS])
     assert lane[dram.D_IDLE] == whole[dram.D_IDLE]
-    np.testing.assert_array_equal(runs[:, dram.R_TAG], 7 * np.arange(len(runs)))
-    runs[:, dram.R_TAG] = 0
     np.testing.assert_array_equal(runs, sent)
     assert not runs[:, dram.R_LEFT].any()
     ends = np.cumsum(sent[:, dram.R_COUNT])
@@ -69,7 +67,7 @@ def test_a_run_that_is_through_holds_what_the_lane_had_counted(stream: Stream) -
     table, b, _, a = case_of(stream)
     sent = as_runs(b, np.zeros_like(b), a)
     lane, runs, done = lane_of(table), sent.copy(), np.zeros((0, 2), np.int64)
-    lane[dram.D_RUNS] = len(runs)
+    offer(lane, runs)
     order, t = [], 0
     while dram.busy(lane):
         dram.serve(lane, runs, done, t)
@@ -86,36 +84,37 @@ def test_a_run_that_is_through_holds_what_the_lane_had_counted(stream: Stream) -
 
 def through_now(lane: Ints, runs: Ints) -> list[int]:
     """Rows of the runs that are through and were not noted yet; notes them."""
-    ring = range(int(lane[dram.D_DONE_FROM]), int(lane[dram.D_DONE_TO]))
-    lane[dram.D_DONE_FROM] = lane[dram.D_DONE_TO]
-    return [int(runs[k % len(runs), dram.R_THROUGH]) for k in ring]
+    rows, row = [], int(lane[dram.D_THROUGH])
+    while row >= 0:
+        rows.append(row)
+        row = int(runs[row, dram.R_NEXT])
+    lane[dram.D_THROUGH] = -1
+    return rows
 
 
 @settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
 @given(streams(), st.integers(1, 5), st.integers(1, 200))
 def test_rows_are_used_again(stream: Stream, rows: int, piece: int) -> None:
-    """With few rows, a run is sent when the next row is free: as with one row each, at the same ticks."""
+    """With few rows, a run is sent when one is free: as with one row each, at the same ticks."""
     table, b, w, a = case_of(stream)
     sent = as_runs(b, w, a)
     lane, runs, done = lane_of(table), np.zeros((rows, dram.RUN_COLUMNS), np.int64), np.zeros((len(b), 2), np.int64)
-    free, t, came, through = set(range(rows)), 0, np.zeros(len(sent), np.int64), []
+    free, t, came, through = list(range(rows)), 0, np.zeros(len(sent), np.int64), 0
     for k, (first, count, write, available) in enumerate(sent[:, :4].tolist()):
         t = max(t, available)
         dram.serve(lane, runs, done, t)
         while True:
-            for row in through_now(lane, runs):
-                through.append(int(runs[row, dram.R_TAG]))
-                free.add(row)
-            if k % rows in free:
+            ended = through_now(lane, runs)
+            through += len(ended)
+            free += ended
+            if free:
                 break
             t += piece
             dram.serve(lane, runs, done, t)
         came[k] = t
-        assert dram.send(lane, runs, done, t, first, count, write, k) == k % rows
-        free.remove(k % rows)
+        dram.send(lane, runs, done, t, free.pop(0), first, count, write)
     dram.drain(lane, runs, done)
-    through += [int(runs[row, dram.R_TAG]) for row in through_now(lane, runs)]
-    assert sorted(through) == list(range(len(sent)))
+    assert through + len(through_now(lane, runs)) == len(sent)
     again = run_stream(table, b, w, np.repeat(came, sent[:, dram.R_COUNT]))
     np.testing.assert_array_equal(done[:, 0], again.accepted)
     np.testing.assert_array_equal(done[:, 1], again.done)
