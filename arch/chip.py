@@ -79,7 +79,7 @@ class Chip(Strict):
 
     @model_validator(mode="after")
     def _consistent(self) -> Chip:
-        for check in (_check_sources, _check_tiers, _check_holds, _check_peaks):
+        for check in (_check_sources, _check_tiers, _check_drams, _check_holds, _check_peaks):
             check(self)
         return self
 
@@ -99,6 +99,16 @@ class Chip(Strict):
             if tier.name == name:
                 return tier
         raise StallscopeError(f"{self.name}: {unknown('tier', name, [t.name for t in self.tiers])}")
+
+    def with_timing(self, timing: Literal["fixed", "dram"]) -> Chip:
+        """The same chip with that timing where there is `dram:`. Raises StallscopeError for `dram` if it is nowhere."""
+        if timing == "dram" and all(tier.dram is None for tier in self.tiers):
+            raise StallscopeError(
+                f"{self.name}: --timing dram: no tier of this chip has 'dram:'; expected one with its preset; add it "
+                "to the chip file (docs/chips.md), or use --timing fixed"
+            )
+        tiers = [t.model_copy(update={"timing": timing if t.dram is not None else "fixed"}) for t in self.tiers]
+        return self.model_copy(update={"tiers": tuple(tiers)})
 
     def tiers_for(self, kind: str) -> tuple[Tier, ...]:
         """Tiers that may hold a tensor kind, nearest first."""
@@ -167,6 +177,16 @@ def _check_tiers(chip: Chip) -> None:
                 f"{tier.name} ({tier.latency}) is nearer than {before.name} ({before.latency}), which stands before "
                 "it; expected tiers nearest first, with load-to-use latencies in all; reorder them or mend a latency",
                 ("tiers", i, "latency"),
+            )
+
+
+def _check_drams(chip: Chip) -> None:
+    for i, tier in enumerate(chip.tiers):
+        if tier.dram is not None and chip.style == "static":
+            raise problem(
+                "found on a chip of style 'static', whose schedule must know every memory's time beforehand; expected "
+                "none; leave it out, and let 'bandwidth' and 'availability' say what the memory gives",
+                ("tiers", i, "dram"),
             )
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -33,6 +33,10 @@ class System:
     """How the chips are joined; "none" for a chip without a link."""
     name: str = ""
     """The system's name, or the chip's."""
+
+    def with_timing(self, timing: Literal["fixed", "dram"]) -> System:
+        """The same system of chips with that timing (`Chip.with_timing`). Raises StallscopeError."""
+        return replace(self, chip=self.chip.with_timing(timing))
 
 
 class SystemFile(Strict):

@@ -68,6 +68,11 @@ def lane_tables(lanes: Sequence[Lane]) -> Drams:
     )
 
 
+def unloaded_ticks(preset: DramPreset) -> int:
+    """Ticks of a read to an idle lane with its bank closed: acceptance, ACT, RD, the burst."""
+    return 1 + preset.gaps["bank", "ACT", "RD"] + preset.ticks(preset.rules.read_latency)
+
+
 def _rules(preset: DramPreset) -> list[tuple[int, int, int, int, int, int]]:
     """Rows (before, after, level, ticks, commands back, 1: in sibling nodes)."""
     rows = []

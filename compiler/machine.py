@@ -11,7 +11,8 @@ import numpy as np
 
 from ..arch import Chip
 from ..arch.parts import Port, Tier
-from .program import FS_PER_S, Engines, Routes, Stations, ints
+from .dram import Lane, lane_tables, unloaded_ticks
+from .program import DRAM_PARAMS, FS_PER_S, LOST, NO_DRAMS, Drams, Engines, Routes, Stations, ints
 
 TENSOR_KINDS = ("weight", "expert", "kv", "activation", "embedding")
 LAUNCH, LINK, MATRIX, VECTOR = "launch", "link", "matrix", "vector"
@@ -42,6 +43,7 @@ class Machine:
     engines: Engines
     stations: Stations
     routes: Routes
+    drams: Drams = NO_DRAMS
     route_of: dict[str, int] = field(default_factory=dict)
 
     def engine(self, name: str) -> int:
@@ -71,6 +73,8 @@ def build_machine(chip: Chip, rows: Sequence[EngineRow], whole_transfers: int = 
     causes = [MATRIX, VECTOR, LAUNCH, LINK]
     for tier in chip.tiers:
         causes += [f"bandwidth:{tier.name}", f"latency:{tier.name}"]
+        if tier.simulated_dram is not None:
+            causes += [f"{why}:{tier.name}" for why in LOST]
     period = chip.period_fs
     # A port of p bytes a cycle takes period / p femtoseconds per byte.
     ports = [Fraction(period) / r.port if r.port else Fraction(0) for r in rows]
@@ -79,9 +83,10 @@ def build_machine(chip: Chip, rows: Sequence[EngineRow], whole_transfers: int = 
         ints([r.window for r in rows]), ints([p.numerator for p in ports]), ints([p.denominator for p in ports]),
         ints([causes.index(r.port_cause) for r in rows]),
     )  # fmt: skip
-    stations, names = _stations(chip, shared, causes)
+    drams, kinds = _drams(shared)
+    stations, names = _stations(chip, shared, causes, kinds)
     routes, route_of = _routes(chip, shared, names, causes, whole_transfers)
-    return Machine(chip, causes, [t.name for t in chip.tiers], engines, stations, routes, route_of)
+    return Machine(chip, causes, [t.name for t in chip.tiers], engines, stations, routes, drams, route_of)
 
 
 def port_of(port: Port, share: int = 1) -> Fraction:
@@ -111,10 +116,24 @@ def _rate(bytes_per_s: float, lanes: int, availability: float = 1.0) -> Fraction
     return near if near >= exact else Fraction(-int(-exact * 10**6 // 1), 10**6)
 
 
-def _stations(chip: Chip, shared: list[Tier], causes: list[str]) -> tuple[Stations, dict[str, int]]:
-    rows: list[tuple[str, int, int, Fraction, int]] = []
+def _drams(shared: list[Tier]) -> tuple[Drams, dict[str, int]]:
+    """The kinds of DRAM lanes, and the row of each tier that has one. A tick moves exactly the tier's bandwidth."""
+    tiers = [t for t in shared if t.simulated_dram is not None]
+    lanes = [Lane(d.device, d.mapping, d.refresh, d.queue) for t in tiers if (d := t.simulated_dram) is not None]
+    if not lanes:
+        return NO_DRAMS, {}
+    drams = lane_tables(lanes)
+    drams.params[:, DRAM_PARAMS.index("tick_fs")] = [t.dram_tick_fs for t in tiers]
+    return drams, {t.name: i for i, t in enumerate(tiers)}
+
+
+def _stations(
+    chip: Chip, shared: list[Tier], causes: list[str], drams: dict[str, int]
+) -> tuple[Stations, dict[str, int]]:
+    rows: list[tuple[str, int, int, Fraction, int, int, int]] = []
     for tier in shared:
-        available = float(tier.availability.value) if tier.availability else 1.0
+        dram = drams.get(tier.name, -1)
+        available = float(tier.availability.value) if tier.availability and dram < 0 else 1.0
         for way, rate in (("", tier.bandwidth), (":write", tier.write_bandwidth)):
             if rate is not None:
                 fs = _rate(float(rate.value), tier.lanes, available)
@@ -125,14 +144,17 @@ def _stations(chip: Chip, shared: list[Tier], causes: list[str]) -> tuple[Statio
                         int(tier.interleave.value),
                         fs,
                         causes.index(f"bandwidth:{tier.name}"),
+                        dram,
+                        causes.index(f"{LOST[0]}:{tier.name}") if dram >= 0 else 0,
                     )
                 )
     if chip.link is not None:
         fs = _rate(float(chip.link.bandwidth.value), chip.link.lanes)
-        rows.append((chip.link.name, chip.link.lanes, int(chip.link.chunk.value), fs, causes.index(LINK)))
+        rows.append((chip.link.name, chip.link.lanes, int(chip.link.chunk.value), fs, causes.index(LINK), -1, 0))
     stations = Stations(
         tuple(r[0] for r in rows), ints([r[1] for r in rows]), ints([r[2] for r in rows]),
         ints([r[3].numerator for r in rows]), ints([r[3].denominator for r in rows]), ints([r[4] for r in rows]),
+        ints([r[5] for r in rows]), ints([r[6] for r in rows]),
     )  # fmt: skip
     return stations, {r[0]: i for i, r in enumerate(rows)}
 
@@ -142,7 +164,8 @@ def _routes(
 ) -> tuple[Routes, dict[str, int]]:
     """`load:TIER` from a tier to a core, `store:TIER` back, and `link`: through every shared tier that stands between.
 
-    A tier's latency is load-to-use in all, so each hop has what its tier adds to the nearer ones.
+    A tier's latency is load-to-use in all, so each hop has what its tier adds to the nearer ones; less, where its DRAM
+    is simulated, what one burst to a closed bank takes there.
     """
     names: list[str] = []
     chunks: list[int] = []
@@ -153,6 +176,8 @@ def _routes(
         inward = []
         for far, near in zip(way, [*way[1:], None], strict=True):
             added = int(far.latency.value) - (int(near.latency.value) if near else 0)
+            if far.simulated_dram is not None:
+                added = max(added - unloaded_ticks(far.simulated_dram.device) * far.dram_tick_fs, far.dram_tick_fs)
             inward.append((far.name, added, f"latency:{far.name}"))
         outward = [
             (t.name + ":write" if t.write_bandwidth else t.name, a, c) for t, (_, a, c) in zip(way, inward, strict=True)

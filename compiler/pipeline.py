@@ -60,10 +60,11 @@ def _fullest(plan: Plan) -> dict[str, dict[str, int]]:
 
 def _assumptions(plan: Plan) -> tuple[Assumption, ...]:
     chip = plan.chip
+    unused = {f"tiers.{t.name}.{key}" for t in chip.tiers for key in _UNUSED[t.simulated_dram is not None]}
     out = [
         Assumption(f"{path} = {fact.text}", fact.assumed)
         for path, fact in chip.facts()
-        if fact.assumed and fact.assumed != "the default"
+        if fact.assumed and fact.assumed != "the default" and path not in unused
     ]
     for dtype in sorted(
         {plan.dtype(t) for t, d in plan.graph.nodes(data=True) if d["kind"] == "tensor" and d["tensor"] != "embedding"}
@@ -75,4 +76,6 @@ def _assumptions(plan: Plan) -> tuple[Assumption, ...]:
     return tuple(out)
 
 
+_UNUSED = {True: ("lanes", "availability"), False: ("dram",)}
+"""Keys of a tier that no run rests on, with its DRAM simulated and without."""
 _FLOATS = ("fp32", "bf16", "fp16", "fp8", "int8", "fp4", "int4")

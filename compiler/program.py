@@ -63,7 +63,11 @@ class Engines:
 
 @dataclass(frozen=True, eq=False)
 class Stations:
-    """One row per station; a lane serves `num / den` femtoseconds per byte."""
+    """One row per station; a lane serves `num / den` femtoseconds per byte.
+
+    `dram`: the row of `TileProgram.drams` that each of its lanes is, -1 for a fixed rate. Such a station's lost time
+    goes to the causes `lost_cause` and the three after it: refresh, row miss, bank conflict, turnaround.
+    """
 
     name: tuple[str, ...]
     lanes: Ints
@@ -71,8 +75,12 @@ class Stations:
     num: Ints
     den: Ints
     cause: Ints
+    dram: Ints
+    lost_cause: Ints
 
 
+LOST = ("refresh", "row-miss", "bank-conflict", "turnaround")
+"""Why the data bus of a DRAM lane is idle while bursts wait: causes `refresh:TIER` and so on."""
 DRAM_COMMANDS = ("ACT", "PRE", "PREA", "RD", "WR", "REFA", "REFB")
 DRAM_LEVELS = ("channel", "rank", "sid", "group", "bank")
 DRAM_FIELDS = ("rank", "sid", "group", "bank", "row", "column")
@@ -104,6 +112,12 @@ class Drams:
     rules: Ints
     field_ptr: Ints
     fields: Ints
+
+
+NO_DRAMS = Drams(
+    (), np.zeros((0, len(DRAM_PARAMS)), np.int64), np.zeros(1, np.int64), np.zeros((0, 6), np.int64),
+    np.zeros(1, np.int64), np.zeros((0, 3), np.int64),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -244,6 +258,7 @@ class TileProgram:
     bodies: tuple[Body, ...]
     segments: tuple[Segment, ...]
     info: Info
+    drams: Drams = NO_DRAMS
 
     @property
     def blocks(self) -> int:
@@ -276,7 +291,9 @@ def _lines(p: TileProgram) -> Iterator[str]:
         yield (
             f"station {i} {name} lanes={s.lanes[i]} interleave={s.interleave[i]}B "
             f"rate={s.num[i]}/{s.den[i]}fs/B cause={p.causes[s.cause[i]]}"
+            + (f" dram={s.dram[i]}:{p.causes[s.lost_cause[i]]}" if s.dram[i] >= 0 else "")
         )
+    yield from _dram_lines(p.drams)
     for i, name in enumerate(r.name):
         hops = " ".join(
             f"{s.name[r.station[h]]}+{r.latency_fs[h]}fs:{p.causes[r.latency_cause[h]]}"
@@ -292,6 +309,18 @@ def _lines(p: TileProgram) -> Iterator[str]:
     for seg in p.segments:
         static = f" static length={seg.length_fs}fs" if seg.static else ""
         yield f"run {p.bodies[seg.body].name} x{seg.repeat} stage={seg.stage}+{seg.stage_step}{static}"
+
+
+def _dram_lines(d: Drams) -> Iterator[str]:
+    for i, name in enumerate(d.name):
+        params = " ".join(f"{k}={n}" for k, n in zip(DRAM_PARAMS, d.params[i], strict=True) if n)
+        yield f"dram {i} {name} {params}"
+        fields = d.fields[d.field_ptr[i] : d.field_ptr[i + 1]].tolist()
+        yield "  mapping " + " ".join(f"{DRAM_FIELDS[f]}:{size}x{worth}" for f, size, worth in fields)
+        for before, after, level, ticks, back, near in d.rules[d.rule_ptr[i] : d.rule_ptr[i + 1]].tolist():
+            where = ("other " if near else "") + DRAM_LEVELS[level]
+            times = f" x{back}" if back > 1 else ""
+            yield f"  rule {DRAM_COMMANDS[before]}{times} -> {DRAM_COMMANDS[after]} {ticks} in {where}"
 
 
 def instruction_text(p: TileProgram, body: int, i: int) -> str:

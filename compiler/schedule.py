@@ -54,7 +54,7 @@ def schedule(plan: Plan, info: Info) -> TileProgram:
     made = _with_all_engines(made, machine)
     program = TileProgram(
         tuple(machine.causes), tuple(machine.tiers), TENSOR_KINDS, machine.engines, machine.stations, machine.routes,
-        tuple(ops.values()), tuple(made), tuple(segments), info,
+        tuple(ops.values()), tuple(made), tuple(segments), info, machine.drams,
     )  # fmt: skip
     return style.finish(program)
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..compiler.program import Ints, TileProgram
-from . import kernel as k
+from . import columns as k
+from .account import account, walk
 from .repeat import Jump
 
 EXTRA = ("buffer", "imbalance", "idle")  # causes of engines only, behind the program's own
@@ -30,7 +31,7 @@ def blame(program: TileProgram, prog: k.Prog, s: k.State, jumps: list[Jump], tim
     weights, part_of = _membership(int(s.g[k.G_ROWS]), jumps)
     busy, last, last_row = (np.zeros(engines, np.int64) for _ in range(3))
     stalls = np.zeros((engines, causes + len(EXTRA)), np.int64)
-    k.account(prog, s, weights, last, last_row, busy, stalls)
+    account(prog, s, weights, last, last_row, busy, stalls)
     for jump in jumps:  # who ends in the period, or later, ends later by what was skipped
         early = (last_row >= 0) & (last_row < len(jump.before))
         early[early] = jump.before[last_row[early]]
@@ -46,7 +47,7 @@ def blame(program: TileProgram, prog: k.Prog, s: k.State, jumps: list[Jump], tim
     parts = np.zeros((2 * len(jumps) + 1, max(len(program.ops), 1), causes), np.int64)
     nodes = np.full(len(parts), -1, np.int64)
     cuts = np.array([j.cuts for j in jumps], np.int64).reshape(-1, 2)
-    k.walk(prog, s, part_of, cuts, parts, nodes)
+    walk(prog, s, part_of, cuts, parts, nodes)
     for i, jump in enumerate(reversed(jumps)):
         _check_period(s, jump, nodes[2 * i + 1 :])
         if parts[2 * i + 1].sum() != jump.length_fs:

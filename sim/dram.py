@@ -59,9 +59,9 @@ USED, MISSED, REPLACED = 0, 1, 2
 N_RUN, N_BURST, N_BANK, N_ROW, N_ARRIVE, N_WRITE, N_SEEN, N_SEQ, N_ORDER, N_NEXT, N_BACK, N_NEWER, N_OLDER = range(13)
 ENTRY_COLUMNS = 13
 FIELD_COLUMNS = 4  # field, shift (-1: no power of two), size, worth
-# Runs of consecutive bursts that come together. R_NEXT links those of a lane that are not wholly sent, from D_RUN on, and
-# those that are through, from D_THROUGH on (-1: none, or no more). R_DATA to R_OTHER: what D_DATA to LOST_OTHER were with
-# the last burst's RD or WR.
+# Runs of consecutive bursts that come together. R_NEXT links those of a lane that are not wholly sent, from D_RUN on,
+# and those that are through, from D_THROUGH on (-1: none, or no more). R_DATA to R_OTHER: what D_DATA to LOST_OTHER
+# were with the last burst's RD or WR.
 (
     R_FIRST, R_COUNT, R_WRITE, R_AVAILABLE, R_SENT, R_LEFT, R_DONE, R_NEXT,
     R_DATA, R_REFRESH, R_MISS, R_CONFLICT, R_TURN, R_OTHER,
@@ -948,8 +948,8 @@ def serve(m, runs, done, until):
 def send(m, runs, done, t, run, first, count, write):
     """A run of `count` bursts (at least 1) from number `first` comes at tick t, behind those that wait.
 
-    It takes the row `run` of `runs`, which the caller keeps until the run is through. The runs that are through stand, in
-    this order, from D_THROUGH on, linked by R_NEXT; who has looked sets D_THROUGH to -1. A run stands there from its
+    It takes the row `run` of `runs`, which the caller keeps until the run is through. The runs that are through stand,
+    in this order, from D_THROUGH on, linked by R_NEXT; who has looked sets D_THROUGH to -1. A run stands there from its
     last RD or WR on, and its last read is done later: R_DONE says when.
     """
     serve(m, runs, done, t)

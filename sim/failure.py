@@ -2,7 +2,7 @@
 
 from ..compiler.program import TileProgram, instruction_text
 from ..errors import StallscopeError
-from . import kernel as k
+from . import columns as k
 
 EVENT_BUDGET = 2**40
 

@@ -210,13 +210,15 @@ def run_stream(
     done = np.zeros((len(bursts) if record else 0, 2), np.int64)
     offer(lane, runs)
     d.drain(lane, runs, done)
-    counts = (int(lane[k]) for k in (d.D_HITS, d.D_MISSES, d.D_CONFLICTS, d.D_STREAKS))
     rank = lane[lane[d.A_RANK] : lane[d.A_SID]].reshape(-1, d.RANK_COLUMNS)
     return StreamRun(
         done[:, 0],
         done[:, 1],
         int(lane[d.D_LAST]),
-        *counts,
+        int(lane[d.D_HITS]),
+        int(lane[d.D_MISSES]),
+        int(lane[d.D_CONFLICTS]),
+        int(lane[d.D_STREAKS]),
         data=int(lane[d.D_DATA]),
         idle=int(lane[d.D_IDLE]),
         lost=lost_ticks(lane),

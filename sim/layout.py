@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from ..compiler.program import TIME_LIMIT, Body, Form, Ints, TileProgram, ints
+from ..compiler.program import DRAM_PARAMS, TIME_LIMIT, Body, Form, Ints, TileProgram, ints
 from ..errors import StallscopeError
-from . import kernel as k
+from . import columns as k
 
 
 class ProgramError(StallscopeError):
@@ -50,7 +50,7 @@ def lay_out(program: TileProgram) -> k.Prog:
         engines=ints(np.stack([e.period_fs, e.window_bytes, e.port_num, e.port_den, e.port_cause, last], axis=1)),
         hops=ints(np.stack(
             [*(x[r.station] for x in (first_lane, s.lanes, s.interleave, s.num, s.den, s.cause)),
-             r.latency_fs, r.latency_cause],
+             r.latency_fs, r.latency_cause, np.where(s.dram >= 0, np.cumsum(s.dram >= 0) - 1, -1)[r.station]],
             axis=1)),
         routes=ints(np.stack([r.chunk_bytes, r.ptr[:-1], np.diff(r.ptr)], axis=1)),
         instr=instr, body_ptr=body_ptr, queue_ptr=queue_ptr, queue=queue,
@@ -79,9 +79,9 @@ def _instructions(program: TileProgram) -> Ints:
         counter = np.where(b.tier >= 0, (b.tier * kinds + b.kind) * 2 + b.write, -1)
         return ints(np.stack(
             [b.engine, b.form, b.group, b.hold_fs, b.latency_fs, b.cause, b.nbytes, b.route, b.address, b.step,
-             counter, b.start_fs, b.export, b.op], axis=1))  # fmt: skip
+             counter, b.start_fs, b.export, b.op, b.write], axis=1))  # fmt: skip
 
-    return ints(np.concatenate([columns(b) for b in program.bodies])) if program.bodies else ints(np.zeros((0, 14)))
+    return ints(np.concatenate([columns(b) for b in program.bodies])) if program.bodies else ints(np.zeros((0, 15)))
 
 
 def _edges(bodies: tuple[Body, ...], body_ptr: Ints) -> tuple[Ints, Ints, Ints]:
@@ -110,6 +110,7 @@ def _check_sums(program: TileProgram, prog: k.Prog) -> None:
             f"found {hops} and {len(program.engines.name)}"
         )
     _check_products(program)
+    _check_drams(program)
     total = 0
     for segment in program.segments:
         total += segment.repeat * (_longest(program, program.bodies[segment.body]) + segment.length_fs)
@@ -118,6 +119,26 @@ def _check_sums(program: TileProgram, prog: k.Prog) -> None:
             f"program for {program.info.chip}: its times could sum to {total / 1e15:.3g} s, "
             f"and int64 femtoseconds end at "
             f"{TIME_LIMIT / 1e15:.0f} s: check the units of bandwidths, latencies and sizes"
+        )
+
+
+def _check_drams(program: TileProgram) -> None:
+    """What is known of a DRAM lane must come before its chunks go on; and it keeps to no schedule."""
+    r, s, d = program.routes, program.stations, program.drams
+    if not d.name:
+        return
+    if any(x.static for x in program.segments):
+        raise ProgramError(
+            f"program for {program.info.chip}: has DRAM lanes and static segments; expected one of the two"
+        )
+    of = s.dram[r.station]
+    tick = d.params[np.maximum(of, 0), DRAM_PARAMS.index("tick_fs")]
+    short = np.flatnonzero((of >= 0) & (r.latency_fs < tick))
+    if len(short):
+        name = s.name[r.station[short[0]]]
+        raise ProgramError(
+            f"program for {program.info.chip}: {r.latency_fs[short[0]]} fs behind the DRAM lanes of {name}; "
+            f"expected one tick ({tick[short[0]]} fs) or more"
         )
 
 

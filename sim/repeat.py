@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..compiler.program import Ints, TileProgram
-from . import kernel as k
+from . import columns as k
 
 PERIODS = 8  # longest period, in blocks, that is looked for
 

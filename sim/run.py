@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..compiler.program import FS_PER_S, Ints, TileProgram
-from . import kernel as k
+from ..compiler.program import DRAM_PARAMS, FS_PER_S, LOST, Ints, TileProgram
+from . import columns as k
 from .blame import EXTRA, Blame, PathDoesNotRepeat, blame
+from .dram import D_DATA
 from .failure import EVENT_BUDGET, MachineError, why
+from .kernel import advance, open_first
 from .layout import lay_out
 from .repeat import Jump, Repeats
+from .state import grow, grow_memory, new_memory, new_state
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,24 @@ class OpAccount:
 
 
 @dataclass(frozen=True)
+class DramAccount:
+    """The DRAM lanes of one tier, over all chips: the four parts below sum to makespan x `buses`."""
+
+    buses: int
+    """Data buses: of every controller, one for each of its pseudo-channels."""
+    data_fs: int
+    """Their data buses carried bytes."""
+    lost_fs: dict[str, int]
+    """Bursts waited, and the bus was idle: by cause (`LOST`, and `bus` for all that bus and bank groups ask)."""
+    too_few_fs: int
+    """No burst waited here, while the tier had chunks to bring: too few bytes in flight, or all of them elsewhere."""
+    unasked_fs: int
+    """No chunk was asked of the tier at all."""
+    peak_bytes_per_s: float = 0.0
+    """What all the data buses could carry."""
+
+
+@dataclass(frozen=True)
 class Run:
     """A finished run. Every dict of times sums exactly as docs/model.md says."""
 
@@ -58,6 +79,8 @@ class Run:
     blocks: int
     simulated_blocks: int
     events: int
+    drams: dict[str, DramAccount] = field(default_factory=dict)
+    """By tier: those whose DRAM was simulated."""
 
     @property
     def time_s(self) -> float:
@@ -98,6 +121,7 @@ class Detail:
     interval_fs: int
     events: int
     blocks: int
+    drams: dict[str, DramAccount] = field(default_factory=dict)
 
 
 def simulate(program: TileProgram, skip: bool = True) -> Run:
@@ -116,7 +140,7 @@ def simulate(program: TileProgram, skip: bool = True) -> Run:
         lanes[program.stations.name[station]] = lanes.get(program.stations.name[station], 0) + busy * info.tp
     return Run(
         program, d.time_fs, d.critical_path_fs, _engine_accounts(program, d), size, _op_accounts(program, d), lanes,
-        d.interval_fs, program.blocks, d.blocks, d.events,
+        d.interval_fs, program.blocks, d.blocks, d.events, {t: _over_chips(program, a) for t, a in d.drams.items()},
     )  # fmt: skip
 
 
@@ -139,6 +163,18 @@ def _engine_accounts(program: TileProgram, d: Detail) -> tuple[EngineAccount, ..
         busy = int(d.engine_busy_fs[mine].sum()) * info.tp
         out.append(EngineAccount(kind, len(mine) * info.tp * info.pp, busy, stalls))
     return tuple(out)
+
+
+def _over_chips(program: TileProgram, a: DramAccount) -> DramAccount:
+    """A chip's account times the chips; those of other stages are not asked for anything meanwhile."""
+    info = program.info
+    whole = a.data_fs + sum(a.lost_fs.values()) + a.too_few_fs + a.unasked_fs
+    lost = {cause: fs * info.tp for cause, fs in a.lost_fs.items()}
+    unasked = (a.unasked_fs + whole * (info.pp - 1)) * info.tp
+    return DramAccount(
+        a.buses * info.tp * info.pp, a.data_fs * info.tp, lost, a.too_few_fs * info.tp, unasked,
+        a.peak_bytes_per_s * info.tp * info.pp,
+    )  # fmt: skip
 
 
 def _op_accounts(program: TileProgram, d: Detail) -> tuple[OpAccount, ...]:
@@ -171,79 +207,45 @@ def _op_accounts(program: TileProgram, d: Detail) -> tuple[OpAccount, ...]:
 def simulate_detailed(program: TileProgram, skip: bool = True) -> Detail:
     """Run a program and keep every instruction's times (of the simulated blocks)."""
     prog = lay_out(program)
-    if skip and any(s.repeat > 3 for s in program.segments):
+    # Refresh goes by its own clock, so that a machine with DRAM lanes is never twice in the same state.
+    if skip and any(s.repeat > 3 for s in program.segments) and not program.drams.name:
         repeats = Repeats(program, prog)
-        state = _advance(program, prog, repeats)
+        state, memory = _advance(program, prog, repeats)
         try:
-            return _detail(program, prog, state, repeats.jumps)
+            return _detail(program, prog, state, memory, repeats.jumps)
         except PathDoesNotRepeat:
             pass
-    return _detail(program, prog, _advance(program, prog, None), [])
+    return _detail(program, prog, *_advance(program, prog, None), [])
 
 
-def _advance(program: TileProgram, prog: k.Prog, repeats: Repeats | None) -> k.State:
-    s = _new_state(program, prog)
+def _advance(program: TileProgram, prog: k.Prog, repeats: Repeats | None) -> tuple[k.State, k.Memory | None]:
+    s = new_state(program, prog)
+    d = new_memory(program, prog, len(s.chunk))
     if program.segments:
-        k._open_block(prog, s)
+        open_first(prog, s)
     while True:
-        status = k.advance(prog, s, EVENT_BUDGET, repeats is not None)
+        status = advance(prog, s, d, EVENT_BUDGET, repeats is not None)
         if status == k.DONE:
-            return s
+            return s, d
         if status == k.MARK:
             assert repeats is not None
             repeats.watch(s)
         elif status == k.GROW:
-            s = _grow(s)
+            s = grow(s)
+            d = grow_memory(d, len(s.chunk))
         else:
             raise MachineError(why(program, prog, s, status))
 
 
-def _new_state(program: TileProgram, prog: k.Prog) -> k.State:
-    engines, causes, most = int(prog.sizes[0]), int(prog.sizes[1]), int(prog.sizes[4])
-    lanes = int(program.stations.lanes.sum())
-    chunks = 2 * most + 1024
-    heap = chunks + engines + most + 8
-    stack = np.flatnonzero(prog.engines[:, 5] >= 0)[::-1]
-    s = k.State(
-        g=np.zeros(k.SCALARS, np.int64),
-        eng=np.zeros((engines, k.E_CHAIN + 2 + causes), np.int64),
-        lane=np.zeros((lanes, k.L_CHAIN + 2 + causes), np.int64),
-        chunk=np.zeros((chunks, k.C_CHAIN + 2 + causes), np.int64),
-        free=np.arange(chunks, dtype=np.int64),
-        heap=np.empty((heap, 3), np.int64),
-        inst=np.empty((program.instructions, k.I_CHAIN + 2 + causes), np.int64),
-        block=np.empty((program.blocks, k.BLOCK_COLUMNS), np.int64),
-        cut=np.empty((2 * most + 1024, causes + 3), np.int64),
-        stack=np.zeros(engines, np.int64),
-        counted=np.zeros(len(program.tiers) * len(program.kinds) * 2, np.int64),
-    )  # fmt: skip
-    s.g[k.G_FREE], s.g[k.G_LEFT], s.g[k.G_STACK] = chunks, program.instructions, len(stack)
-    s.g[k.G_MARK] = s.g[k.G_LAST] = -1
-    s.stack[: len(stack)] = stack
-    s.eng[:, k.E_STACKED] = prog.engines[:, 5] >= 0
-    s.eng[:, k.E_WINDOW] = prog.engines[:, 1]
-    return s
-
-
-def _grow(s: k.State) -> k.State:
-    """The same state with twice the room for chunks, events and cuts."""
-    old = len(s.chunk)
-    chunk = np.concatenate([s.chunk, np.zeros_like(s.chunk)])
-    free = np.empty(2 * old, np.int64)
-    n = int(s.g[k.G_FREE])
-    free[:n], free[n : n + old] = s.free[:n], np.arange(old, 2 * old)
-    s.g[k.G_FREE] = n + old
-    heap, cut = (np.concatenate([x, np.zeros_like(x)]) for x in (s.heap, s.cut))
-    return s._replace(chunk=chunk, free=free, heap=heap, cut=cut)
-
-
-def _detail(program: TileProgram, prog: k.Prog, s: k.State, jumps: list[Jump]) -> Detail:
+def _detail(program: TileProgram, prog: k.Prog, s: k.State, d: k.Memory | None, jumps: list[Jump]) -> Detail:
     time = int(s.g[k.G_END]) + sum(j.times * j.length_fs for j in jumps)
     assert time >= program.info.bound.time_fs, "a run is faster than its bound: one of the two is wrong"
     assert program.info.schedule_fs in (0, time), "a static schedule ended at another time than its compiler said"
     b: Blame = blame(program, prog, s, jumps, time)
     counted = s.counted + sum((j.counted * j.times for j in jumps), np.zeros_like(s.counted))
     busy = s.lane[:, k.L_BUSY] + sum((j.lane_busy * j.times for j in jumps), np.zeros(len(s.lane), np.int64))
+    if d is not None:
+        busy[d.watch[:, k.W_LANE]] = d.ram[:, D_DATA] * d.stations[d.watch[:, k.W_STATION], k.K_TICK]
     blocks = int(s.g[k.G_BLOCKS])
     ends = np.append(s.block[1:blocks, k.B_BASE], s.g[k.G_ROWS])
     spans = [slice(int(x), int(y)) for x, y in zip(s.block[:blocks, k.B_BASE], ends, strict=True)]
@@ -270,7 +272,29 @@ def _detail(program: TileProgram, prog: k.Prog, s: k.State, jumps: list[Jump]) -
         _interval(program, s, jumps),
         int(s.g[k.G_EVENTS]) + sum(j.events * j.times for j in jumps),
         blocks,
+        {} if d is None else _dram_accounts(program, d, time),
     )
+
+
+def _dram_accounts(program: TileProgram, d: k.Memory, time: int) -> dict[str, DramAccount]:
+    """Each station's lanes together: every femtosecond of every lane in one of its parts."""
+    out = {}
+    for i, station in enumerate(np.flatnonzero(program.stations.dram >= 0)):
+        lanes, tick = int(program.stations.lanes[station]), int(d.stations[i, k.K_TICK])
+        first = int(d.stations[i, k.K_FIRST])
+        of = dict(zip(DRAM_PARAMS, program.drams.params[program.stations.dram[station]].tolist(), strict=True))
+        buses = lanes * of["ranks"]
+        data, *lost, bus = (
+            int(n) * tick for n in d.ram[first : first + lanes, D_DATA : D_DATA + k.COUNTED].sum(axis=0)
+        )
+        idle = time * buses - data - sum(lost) - bus
+        unasked = min(max(time - int(d.present[i, 2]), 0) * buses, max(idle, 0))
+        # The data of a last write lie behind its end, and may lie behind that of the run.
+        out[program.stations.name[station]] = DramAccount(
+            buses, data + min(idle, 0), {**dict(zip(LOST, lost, strict=True)), "bus": bus}, max(idle, 0) - unasked,
+            unasked, buses * of["burst_bytes"] * FS_PER_S / (of["burst_ticks"] * tick),
+        )  # fmt: skip
+    return out
 
 
 def _interval(program: TileProgram, s: k.State, jumps: list[Jump]) -> int:

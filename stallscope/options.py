@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, get_type_hints
 
 import typer
 
@@ -35,12 +35,20 @@ class Split:
     chips: Annotated[int | None, typer.Option(help="Number of chips. Default: as few as hold the model.")] = None
     tp: Annotated[int | None, typer.Option(help="Tensor parallel: chips that share every layer.")] = None
     pp: Annotated[int | None, typer.Option(help="Pipeline parallel: stages of whole layers.")] = None
+    timing: Annotated[
+        Literal["fixed", "dram"] | None,
+        typer.Option(
+            help="Memories with `dram:` in the chip file: fixed, a rate and a latency, in seconds; or dram, every "
+            "command to every bank, in more of them. Default: what the chip file says, else fixed."
+        ),
+    ] = None
 
     def system(self, name: str) -> System:
         """The system of that name or file, or that many of the chip of that name or file."""
         from .arch import load_system
 
-        return load_system(name, chips=self.chips, tp=self.tp, pp=self.pp)
+        system = load_system(name, chips=self.chips, tp=self.tp, pp=self.pp)
+        return system if self.timing is None else system.with_timing(self.timing)
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,12 @@ import dataclasses
 from dataclasses import dataclass, replace
 
 from stallscope.compiler.program import (
+    LOST,
+    NO_DRAMS,
     PER_INSTRUCTION,
     Body,
     Dep,
+    Drams,
     Engines,
     Form,
     Info,
@@ -30,6 +33,7 @@ CAUSES = (
     "latency:hbm",
     "bandwidth:l2",
     "latency:l2",
+    *(f"{why}:hbm" for why in LOST),
 )
 TIERS = ("l2", "hbm")
 KINDS = ("weight", "kv", "activation")
@@ -53,6 +57,8 @@ class StationRow:
     interleave: int = 64
     rate: tuple[int, int] = (2, 1)
     cause: str = "bandwidth:hbm"
+    dram: int = -1
+    """Row of `drams`, for DRAM lanes."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +136,7 @@ def build(
     segments: list[Segment] | None = None,
     stations: list[StationRow] | None = None,
     routes: list[RouteRow] | None = None,
+    drams: Drams = NO_DRAMS,
 ) -> TileProgram:
     """The program; without segments every body runs once."""
     stations, routes = stations or [StationRow()], routes or [RouteRow(64, ((0, 500, "latency:hbm"),))]
@@ -157,6 +164,8 @@ def build(
             num=ints([s.rate[0] for s in stations]),
             den=ints([s.rate[1] for s in stations]),
             cause=ints([CAUSES.index(s.cause) for s in stations]),
+            dram=ints([s.dram for s in stations]),
+            lost_cause=ints([CAUSES.index(f"{LOST[0]}:hbm") for _ in stations]),
         ),
         routes=Routes(
             name=tuple(f"route{i}" for i in range(len(routes))),
@@ -170,6 +179,7 @@ def build(
         bodies=tuple(body_of(f"body{i}", rows) for i, rows in enumerate(bodies)),
         segments=tuple(segments or [Segment(body=i, repeat=1) for i in range(len(bodies))]),
         info=Info(chip="test"),
+        drams=drams,
     )
 
 

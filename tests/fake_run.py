@@ -68,7 +68,7 @@ def make_program(info: Info) -> TileProgram:
         tiers=("hbm",),
         kinds=("weight",),
         engines=Engines(("load0",), ("load",), ints([1]), one, one, ints([1]), one),
-        stations=Stations(("hbm",), ints([80]), ints([4096]), ints([1]), ints([1]), one),
+        stations=Stations(("hbm",), ints([80]), ints([4096]), ints([1]), ints([1]), one, ints([-1]), ints([0])),
         routes=Routes(("hbm",), ints([4096]), ints([0, 1]), one, one, one),
         ops=(OpInfo("mlp", "linear"),),
         bodies=(body,),

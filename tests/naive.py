@@ -11,7 +11,10 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from stallscope.compiler.program import Dep, Form, TileProgram
+import naive_dram
+import numpy as np
+
+from stallscope.compiler.program import DRAM_PARAMS, Dep, Drams, Form, TileProgram
 
 Key = tuple[int, int]  # (block, index in its body)
 Tag = tuple[int, int]  # (block, group)
@@ -65,6 +68,7 @@ class Instruction:
     chunks: list[tuple[int, int]] | None = None  # (address, bytes) each; None: a hold
     route: int = -1
     place: tuple[str, str, str] | None = None  # where its bytes are counted
+    write: int = 0
     stated_start: int | None = None
     edges: list[tuple[Dep, Instruction]] = field(default_factory=list)
     previous: Instruction | None = None  # in its engine's queue
@@ -122,6 +126,81 @@ class Chunk:
     address: int
     size: int
     chain: Chain
+
+
+@dataclass(eq=False)
+class DramVisit:
+    """A chunk at a DRAM lane: its bursts, those that are not through, and what the lane had counted when it came."""
+
+    chunk: Chunk
+    stage: int
+    arrival: int  # fs
+    tick: int  # of the lane
+    first: int
+    count: int
+    counted: list[int]
+    sent: int = 0
+    left: int = 0
+    done: int = 0  # tick of the latest
+
+
+class DramLane:
+    """Section 10: one controller, tick by tick (naive_dram.py), with the chunks that wait or are served there."""
+
+    def __init__(self, drams: Drams, kind: int):
+        self.channel = naive_dram.new_channel(drams, kind)
+        params = dict(zip(DRAM_PARAMS, drams.params[kind].tolist(), strict=True))
+        self.tick_fs, self.burst = params["tick_fs"], params["burst_bytes"]
+        self.visits: list[DramVisit] = []  # whose bursts are not all sent
+        self.out: dict[int, DramVisit] = {}  # by the number of a burst that is not through
+        self.done = np.full(1 << 16, -1, np.int64)
+        self.sent = 0
+        self.last_counted = [0] * 6  # when a chunk last left
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.visits or self.out)
+
+    @property
+    def now_fs(self) -> int:
+        return int(self.channel.g[naive_dram.NOW]) * self.tick_fs
+
+    def counted(self) -> list[int]:
+        """Ticks of data; lost to refresh, row misses, bank conflicts, turnaround; and to all else."""
+        n = naive_dram
+        lost = [int(x) for x in self.channel.lost]
+        named = [lost[cause] for cause in (n.BY_REFRESH, n.BY_MISS, n.BY_CONFLICT, n.BY_TURN)]
+        return [int(self.channel.g[n.DATA]), *named, lost[n.BY_GROUP] + lost[n.BY_OTHER]]
+
+    def step(self) -> list[tuple[DramVisit, list[int]]]:
+        """Accepts what comes now, then one tick. Returns the chunks that are through, with what is counted by then."""
+        now = int(self.channel.g[naive_dram.NOW])
+        through = []
+        while self.visits and self.visits[0].tick <= now:
+            visit = self.visits[0]
+            number, write = self.sent, visit.chunk.transfer.write
+            assert number < len(self.done), "more bursts than the oracle has room for"
+            if not naive_dram.send(self.channel, number, visit.first + visit.sent, write, self.done):
+                break
+            self.out[number] = visit
+            self.sent += 1
+            visit.sent += 1
+            if visit.sent == visit.count:
+                self.visits.pop(0)
+            through += self.collect([number])
+        naive_dram.tick(self.channel, self.done)
+        return through + self.collect(list(self.out))
+
+    def collect(self, numbers: list[int]) -> list[tuple[DramVisit, list[int]]]:
+        through = []
+        for number in numbers:
+            if self.done[number] >= 0:
+                visit = self.out.pop(number)
+                visit.left -= 1
+                visit.done = max(visit.done, int(self.done[number]))
+                if visit.left == 0:
+                    through.append((visit, self.counted()))
+        return through
 
 
 @dataclass(eq=False)
@@ -215,7 +294,7 @@ def _instruction(program: TileProgram, body_number: int, i: int, key: Key, itera
         x.hold, x.latency = int(body.hold_fs[i]), int(body.latency_fs[i])
         return x
     x.own_cause = int(program.engines.port_cause[engine])
-    x.route = int(body.route[i])
+    x.route, x.write = int(body.route[i]), int(body.write[i])
     size, nbytes = int(program.routes.chunk_bytes[x.route]), int(body.nbytes[i])
     address = int(body.address[i]) + iteration * int(body.step[i])
     x.chunks = [(address + at, min(size, nbytes - at)) for at in range(0, nbytes, size)]
@@ -238,10 +317,19 @@ class _Machine:
         self.bytes: Counter[tuple[str, str, str]] = Counter()
         self.events: list[tuple[int, int, int, int]] = []  # (time, engine, chunk, stage), sorted
         self.chunks: dict[tuple[int, int], Chunk] = {}  # in flight, by (engine, number)
+        self.drams: dict[Lane, DramLane] = {}
 
     def run(self) -> None:
         self.start_what_can()
-        while self.events:
+        while True:
+            behind = min(
+                (lane for lane in self.drams.items() if lane[1].busy), key=lambda lane: lane[1].now_fs, default=None
+            )
+            if behind is not None and (not self.events or behind[1].now_fs < self.events[0][0]):
+                self.step_lane(*behind)
+                continue
+            if not self.events:
+                break
             time, e, number, stage = self.events.pop(0)
             if stage == 0:
                 self.engines[e].wants = True
@@ -251,6 +339,8 @@ class _Machine:
             else:
                 self.complete(self.chunks.pop((e, number)), time)
             self.start_what_can()
+        for at, dram in self.drams.items():
+            self.lane_busy[at] = dram.counted()[0] * dram.tick_fs
         if any(engine.head < len(engine.queue) or engine.free is None for engine in self.engines):
             raise _deadlock(self.engines)
 
@@ -338,8 +428,14 @@ class _Machine:
         """Section 4: the chunk claims a lane of its route's next station, is served, and travels on."""
         x, s = chunk.transfer, self.program.stations
         station, latency, latency_cause = self.hops(x.route)[stage]
-        number = chunk.address // int(s.interleave[station]) % int(s.lanes[station])
+        piece, lanes = chunk.address // int(s.interleave[station]), int(s.lanes[station])
+        number = piece % lanes
+        if s.dram[station] >= 0:  # section 10: turns are scattered
+            number = (piece + (piece // lanes * 40503 // 256) % 65536) % lanes
         lane = self.lanes.setdefault((station, number), LaneState())
+        if s.dram[station] >= 0:
+            self.enter((station, number), chunk, stage, now)
+            return
         if lane.free > now:
             if x.stated_start is not None:
                 raise NaiveConflict(f"lane {number} of {s.name[station]} is busy", [x.key, lane.last])
@@ -351,6 +447,44 @@ class _Machine:
         self.lane_busy[station, number] += service
         chunk.chain = chunk.chain.plus(latency_cause, latency)
         insort(self.events, (lane.free + latency, x.engine, chunk.number, stage + 1))
+
+    def enter(self, at: Lane, chunk: Chunk, stage: int, now: int) -> None:
+        """Section 10: the chunk's bursts are offered to a DRAM lane, from its next tick on."""
+        station, s = at[0], self.program.stations
+        if at not in self.drams:
+            self.drams[at] = DramLane(self.program.drams, int(s.dram[station]))
+        lane = self.drams[at]
+        if lane.now_fs < now:
+            assert not lane.busy, "a lane that is busy is never behind"
+            naive_dram.idle(lane.channel, -(-now // lane.tick_fs), lane.done)
+        turn = int(s.interleave[station]) * int(s.lanes[station])
+        own = chunk.address // turn * int(s.interleave[station]) + chunk.address % int(s.interleave[station])
+        first, last = own // lane.burst, (own + chunk.size - 1) // lane.burst
+        count, tick = last - first + 1, lane.now_fs // lane.tick_fs
+        lane.visits.append(DramVisit(chunk, stage, now, tick, first, count, lane.counted(), left=count))
+
+    def step_lane(self, at: Lane, dram: DramLane) -> None:
+        """One tick of a DRAM lane; chunks that are through go on, their time since they came, or since the last chunk
+        left, split by what the lane counted in it."""
+        s, lane = self.program.stations, self.lanes[at]
+        cause, lost = int(s.cause[at[0]]), int(s.lost_cause[at[0]])
+        for visit, counted in dram.step():
+            chunk, done = visit.chunk, visit.done * dram.tick_fs
+            since, seen = visit.arrival, visit.counted
+            if visit.arrival < lane.free <= done:
+                assert lane.chain is not None
+                since, seen = lane.free, dram.last_counted
+                chunk.chain = lane.chain.taken_by(chunk.transfer.tag)
+            left = done - since
+            for why, now, before in zip((cause, *range(lost, lost + 4), cause), counted, seen, strict=True):
+                part = min(left, (now - before) * dram.tick_fs)
+                chunk.chain, left = chunk.chain.plus(why, part), left - part
+            _, latency, latency_cause = self.hops(chunk.transfer.route)[visit.stage]
+            chunk.chain = chunk.chain.plus(latency_cause, left)
+            if done >= lane.free:
+                lane.free, lane.chain, dram.last_counted = done, chunk.chain, counted
+            chunk.chain = chunk.chain.plus(latency_cause, latency)
+            insort(self.events, (done + latency, chunk.transfer.engine, chunk.number, visit.stage + 1))
 
     def complete(self, chunk: Chunk, now: int) -> None:
         """Section 4: the chunk has passed its route."""

@@ -498,6 +498,13 @@ def tick(c: Any, done: Any) -> None:
 
 
 @njit(cache=True)
+def idle(c: Any, until: int, done: Any) -> None:
+    """Ticks in which nothing comes."""
+    while c.g[NOW] < until:
+        tick(c, done)
+
+
+@njit(cache=True)
 def run(c: Any, bursts: Any, writes: Any, available: Any, accepted: Any, done: Any) -> None:
     """Offers a stream in order, each burst from the tick when it is available, until all are done."""
     n, i = len(bursts), 0

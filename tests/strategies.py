@@ -6,13 +6,16 @@ import math
 from dataclasses import dataclass, replace
 
 from drafts import CAUSES, KINDS, TIERS, Draft, EngineRow, RouteRow, StationRow, build, with_column
+from dram_golden import lane
+from dram_rules import dram_table
 from hypothesis import assume
 from hypothesis import strategies as st
 from naive import NaiveConflict, naive_run
 
-from stallscope.compiler.program import Dep, Form, Segment, TileProgram
+from stallscope.compiler.program import DRAM_PARAMS, NO_DRAMS, Dep, Drams, Form, Segment, TileProgram
 
 SLOTS = 3
+MAPPINGS = ("RoBaBgCo", "RoBaCoBg", "RoBaCoBgC1", "MOP4CLXOR")
 PERIODS = (1, 2, 3, 7, 10, 60, 64, 100, 141)
 # Times are multiplied by one of these: the last makes chains of more than 2^31 fs, which are shared with a shift.
 SCALES = (1, 1, 1, 97, 10**7)
@@ -26,6 +29,7 @@ class Machine:
     stations: list[StationRow]
     routes: list[RouteRow]
     scale: int
+    drams: Drams = NO_DRAMS
 
 
 def _pick(draw: st.DrawFn, low: int, high: int) -> int:
@@ -123,7 +127,7 @@ def bodies(draw: st.DrawFn, machine: Machine) -> list[Draft]:
 
 
 def _assemble(machine: Machine, rows: list[list[Draft]], segments: list[Segment]) -> TileProgram:
-    return build(machine.engines, rows, segments, machine.stations, machine.routes)
+    return build(machine.engines, rows, segments, machine.stations, machine.routes, machine.drams)
 
 
 @st.composite
@@ -131,6 +135,42 @@ def programs(draw: st.DrawFn) -> TileProgram:
     """Programs that end: edges go backward in body order, which is the order of the queues."""
     machine = draw(machines())
     rows = [draw(bodies(machine)) for _ in range(_pick(draw, 1, 3))]
+    segments = [Segment(body=_pick(draw, 0, len(rows) - 1), repeat=_pick(draw, 1, 5)) for _ in range(_pick(draw, 1, 3))]
+    return _assemble(machine, rows, segments)
+
+
+@st.composite
+def small_drams(draw: st.DrawFn, scale: int) -> Drams:
+    """One kind of DRAM lane, with small rows and frequent refresh."""
+    x = lane(draw(st.sampled_from(("hbm3", "hbm2", "ddr4", "lpddr5", "hbm3pc2"))), draw(st.sampled_from(MAPPINGS)))
+    t = dict(x.timings)
+    t["REFI"] = max(t.get("RFC", 0), t.get("RFCab", 0)) + _pick(draw, 60, 600)
+    refresh = draw(st.sampled_from(("none", "all-bank")))
+    size = {"columns": draw(st.sampled_from((4, 8))), "rows": 8, "queue": draw(st.sampled_from((4, 10, 32)))}
+    drams = dram_table([replace(x, timings=t, refresh=refresh, **size)])
+    drams.params[:, DRAM_PARAMS.index("tick_fs")] = _pick(draw, 1, 9) * scale
+    return drams
+
+
+@st.composite
+def dram_programs(draw: st.DrawFn) -> TileProgram:
+    """Programs on machines with DRAM lanes: larger chunks, and some latency behind every such station."""
+    machine = draw(machines())
+    drams = draw(small_drams(machine.scale))
+    tick = int(drams.params[0, DRAM_PARAMS.index("tick_fs")])
+    which = _pick(draw, 0, len(machine.stations) - 1)
+    stations = [
+        replace(s, dram=0, interleave=draw(st.sampled_from((64, 200, 256)))) if i == which or draw(st.booleans()) else s
+        for i, s in enumerate(machine.stations)
+    ]
+    larger = draw(st.sampled_from((1, 4, 16)))
+    routes = [
+        RouteRow(r.chunk * larger, tuple((s, ns + tick * (stations[s].dram >= 0), cause) for s, ns, cause in r.hops))
+        for r in machine.routes
+    ]
+    engines = [replace(e, window=e.window * larger) for e in machine.engines]
+    machine = Machine(engines, stations, routes, machine.scale, drams)
+    rows = [draw(bodies(machine)) for _ in range(_pick(draw, 1, 2))]
     segments = [Segment(body=_pick(draw, 0, len(rows) - 1), repeat=_pick(draw, 1, 5)) for _ in range(_pick(draw, 1, 3))]
     return _assemble(machine, rows, segments)
 

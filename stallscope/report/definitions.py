@@ -133,7 +133,25 @@ CAUSES = (
         "latency:TIER: the tier's fixed latency is in sight, because too few bytes are in flight or an access"
         " stands alone.",
     ),
-    Definition("dram", "dram:TIER: row misses, bank conflicts, refresh and bus turnaround of that tier."),
+    Definition(
+        "refresh",
+        "refresh:TIER: bursts wait for a refresh of the tier's DRAM (--timing dram; with fixed it is in the rate).",
+    ),
+    Definition(
+        "row-miss",
+        "row-miss:TIER: bursts wait for a row to be opened in a bank that is closed.",
+        ("row misses", "row miss"),
+    ),
+    Definition(
+        "bank-conflict",
+        "bank-conflict:TIER: bursts wait for another row of their bank to be closed, and their own to be opened.",
+        ("bank conflicts", "bank conflict"),
+    ),
+    Definition(
+        "turnaround",
+        "turnaround:TIER: bursts wait while the data bus turns from reads to writes or back.",
+        ("read/write turnaround",),
+    ),
     Definition("link", "Chip-to-chip bandwidth or latency: all-reduce, all-gather and sends between stages."),
     Definition("launch", "Launch latency of kernels, and the barrier between one kernel and the next."),
     Definition(
@@ -143,6 +161,37 @@ CAUSES = (
         "imbalance", "On engines only: this engine's share is done, and others of the same kernel or kind still work."
     ),
     Definition("idle", "On engines only: no engine of its kind has any work left in this step."),
+)
+
+DRAM = (
+    Definition(
+        "dram",
+        "Of tiers whose DRAM is simulated command by command (--timing dram): what their data buses did. Data, lost "
+        "time, too few bytes in flight and nothing asked add up to time x data buses.",
+        ("buses", "data_fs", "data", "lost_fs"),
+    ),
+    Definition(
+        "bus",
+        "Data buses idle while bursts wait, for the distance that bank groups and command buses ask between commands.",
+        ("bank groups and command buses",),
+    ),
+    Definition(
+        "too few bytes in flight",
+        "A data bus had nothing to carry while the tier had chunks to bring: they are at other channels, or on the "
+        "way, and more bytes in flight would have filled it.",
+        ("too_few_fs",),
+    ),
+    Definition(
+        "nothing asked of it",
+        "No chunk was asked of the tier at all: the chip launched, computed or waited.",
+        ("unasked_fs",),
+    ),
+    Definition(
+        "achieved bandwidth",
+        "Bytes moved at the tier over the whole step, and over the time in which anything was asked of it; the peak is "
+        "that of the chip file.",
+        ("bytes_per_s", "bytes_per_s_asked", "peak_bytes_per_s", "gb/s"),
+    ),
 )
 
 BYTES = (
@@ -222,7 +271,7 @@ CHANNEL = (
     Definition(
         "lost",
         "Cycles in which the data bus of a DRAM channel carried nothing, by cause; docs/dram.md has the rule.",
-        ("refresh", "row miss", "bank conflict", "turnaround", "bank group", "no request"),
+        ("bank group", "no request"),
     ),
 )
 
@@ -232,6 +281,7 @@ GROUPS: tuple[tuple[str, tuple[Definition, ...]], ...] = (
     ("Where time goes", PLACES),
     ("Causes", CAUSES),
     ("Bytes", BYTES),
+    ("Simulated DRAM (--timing dram)", DRAM),
     ("One DRAM channel (stallscope memory)", CHANNEL),
     ("The rest", REST),
 )

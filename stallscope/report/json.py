@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import StallscopeError
+from .dram import NAMES, dram_json
 from .units import FS_PER_S
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ def run_json(run: Run) -> dict[str, Any]:
         "bytes": {
             tier: {way: dict(ways.get(way, {})) for way in ("read", "write")} for tier, ways in run.bytes.items()
         },
+        "dram": dram_json(run),
         "ops": [_op_json(op) for op in run.ops],
         "assumptions": [{"what": a.what, "why": a.why} for a in info.assumptions],
         "fit": list(info.fit),
@@ -120,6 +122,16 @@ OP_KEYS = {
     "cause": TEXT,
     "causes_fs": COUNTS,
 }
+DRAM_KEYS = {
+    "buses": COUNT,
+    "data_fs": COUNT,
+    "lost_fs": _object(dict.fromkeys(NAMES, COUNT)),
+    "too_few_fs": COUNT,
+    "unasked_fs": COUNT,
+    "bytes_per_s": NUMBER,
+    "bytes_per_s_asked": NUMBER,
+    "peak_bytes_per_s": NUMBER,
+}
 KEYS: dict[str, dict[str, Any]] = {
     "schema": {"const": SCHEMA},
     "chip": TEXT,
@@ -142,6 +154,7 @@ KEYS: dict[str, dict[str, Any]] = {
     "critical_path_fs": COUNTS,
     "engines": _list(ENGINE_KEYS),
     "bytes": {"type": "object", "additionalProperties": _object({"read": COUNTS, "write": COUNTS})},
+    "dram": {"type": "object", "additionalProperties": _object(DRAM_KEYS)},
     "ops": _list(OP_KEYS),
     "assumptions": _list({"what": TEXT, "why": TEXT}),
     "fit": TEXTS,

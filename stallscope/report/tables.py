@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from rich.console import RenderableType
 
 from . import units
+from .dram import dram_table
 from .layout import WIDTH, bullets, grid, pairs, render, section
 
 if TYPE_CHECKING:
@@ -151,6 +152,7 @@ SECTIONS: tuple[Callable[[Run], RenderableType | None], ...] = (
     critical_path,
     engines,
     traffic,
+    dram_table,
     dearest_ops,
     assumptions,
     notes,
