@@ -52,11 +52,10 @@ def models_text() -> str:
 
     rows = []
     for model in map(load_model, model_names()):
-        heads = f"{model.num_attention_heads}/{model.num_key_value_heads}"
-        sizes = (model.num_hidden_layers, model.hidden_size, model.intermediate_size, model.vocab_size)
+        sizes = (model.num_hidden_layers, model.hidden_size, model.vocab_size)
         longest = model.max_position_embeddings
-        rows.append((model.name, f"{model.params:,}", *(f"{n:,}" for n in sizes), heads, f"{longest or 0:,}"))
-    header = ("name", "parameters", "layers", "hidden", "inner", "vocabulary", "heads/KV", "context")
+        rows.append((model.name, f"{model.params:,}", *(f"{n:,}" for n in sizes), f"{longest or 0:,}"))
+    header = ("name", "parameters", "layers", "hidden", "vocabulary", "context")
     return render(section("Models", grid(header, rows)))
 
 

@@ -74,7 +74,7 @@ def test_all_pairs(chip: str, model: str) -> None:
 @pytest.mark.parametrize("model", model_names())
 @pytest.mark.parametrize("name", system_names())
 def test_all_systems(name: str, model: str) -> None:
-    tp, heads = load_system(name).tp, load_model(model).num_attention_heads
+    tp, heads = load_system(name).tp, load_model(model).layers[0].attention.heads
     if tp and heads % tp:
         with pytest.raises(StallscopeError, match=rf"tp {tp} does not share out {heads} heads"):
             compile_graph(graph_of(model), load_system(name))

@@ -25,10 +25,12 @@ from stallscope.workloads import (
     tensor_bytes,
 )
 from stallscope.workloads.checks import GraphError
+from stallscope.workloads.layers import Attention, Layer, Mlp
 
 BITS = {"fp32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8, "int4": 4}
-TINY = Model("tiny", 16, 2, 4, 2, 4, 24, 100)
-BIASED = Model("biased", 16, 3, 6, 3, 8, 24, 100, 64, True, True, True, True, 7)
+TINY = Model("tiny", 16, 100, (Layer(Attention(4, 2, 4), Mlp(24)),) * 2)
+BIASED_LAYER = Layer(Attention(6, 3, 8, window=7, qkv_bias=True, out_bias=True), Mlp(24, bias=True))
+BIASED = Model("biased", 16, 100, (BIASED_LAYER,) * 3, max_position_embeddings=64, tie_word_embeddings=True)
 
 
 def elements(graph, *kinds, tied=True):
@@ -83,8 +85,9 @@ def test_sums_over_the_graph_by_formula(model, batch, context, weight, kv):
     graph = decode_graph(model, Request(batch, context, weight, kv, "bf16"))
     check_graph(graph)
     read, written, macs = sums(graph)
-    layers, heads, dim = model.num_hidden_layers, model.num_key_value_heads, model.head_dim
-    kept = min(context, model.sliding_window or context)
+    (layer,) = model.layer_kinds
+    layers, heads, dim = len(model.layers), layer.attention.kv_heads, layer.attention.head_dim
+    kept = layer.attention_tokens(context)
     assert read["weight"] == sum(
         tensor_bytes(data) for _, data in graph.nodes(data=True) if data.get("tensor") == "weight"
     )
@@ -99,7 +102,7 @@ def test_sums_over_the_graph_by_formula(model, batch, context, weight, kv):
         if data.get("tensor") == "weight" and len(data["shape"]) == 2
     )
     assert macs["linear"] == batch * matrices
-    assert macs["attention"] == 2 * layers * batch * model.num_attention_heads * dim * (kept + 1)
+    assert macs["attention"] == 2 * layers * batch * layer.attention.heads * dim * (kept + 1)
 
 
 def test_the_h100_example_by_hand():

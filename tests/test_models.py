@@ -11,6 +11,7 @@ import pytest
 
 from stallscope.errors import StallscopeError
 from stallscope.workloads import DTYPE_BITS, Model, Request, decode_graph, load_model, model_names
+from stallscope.workloads.layers import Attention, Experts, Layer, Mlp
 
 # Parameters as the models' cards and checkpoints state them.
 PUBLISHED = {
@@ -118,7 +119,7 @@ def test_every_way_to_name_a_file(config, tmp_path, monkeypatch):
 
 def test_llama_by_hand(config):
     model = config(LLAMA)
-    assert (model.head_dim, model.attention_bias, model.sliding_window) == (8, False, None)
+    assert model.layers == (Layer(Attention(8, 2, 8), Mlp(96)),) * 2
     layer = 64 * 64 * 2 + 64 * 16 * 2 + 3 * 64 * 96 + 2 * 64
     assert model.params == 2 * 128 * 64 + 2 * layer + 64
     assert config({**LLAMA, "tie_word_embeddings": True}).params == model.params - 128 * 64
@@ -131,9 +132,9 @@ def test_llama_by_hand(config):
 def test_keys_that_may_be_left_out(config):
     old = {key: value for key, value in LLAMA.items() if key not in ("num_key_value_heads", "max_position_embeddings")}
     model = config({**old, "max_sequence_length": 99})
-    assert (model.num_key_value_heads, model.max_position_embeddings) == (8, 99)
+    assert (model.layers[0].attention.kv_heads, model.max_position_embeddings) == (8, 99)
     assert config(old).max_position_embeddings is None
-    assert config({**LLAMA, "num_key_value_heads": None, "head_dim": None}).num_key_value_heads == 8
+    assert config({**LLAMA, "num_key_value_heads": None, "head_dim": None}).layers[0].attention.kv_heads == 8
     for left_out in ("model_type", "architectures"):
         assert config({key: value for key, value in LLAMA.items() if key != left_out}).params > 0
 
@@ -144,15 +145,18 @@ def test_qwen2_has_three_biases(config):
 
 
 def test_windows(config):
-    assert config(MISTRAL).attention_tokens(1000) == 100
-    assert config(MISTRAL).attention_tokens(99) == 99
+    assert config(MISTRAL).layers[1].attention_tokens(1000) == 100
+    assert config(MISTRAL).layers[1].attention_tokens(99) == 99
     assert config(MISTRAL).kv_bytes(1000, "fp8") == 2 * 2 * 2 * 8 * 100
-    assert config({**MISTRAL, "sliding_window": None}).sliding_window is None
+    assert config({**MISTRAL, "sliding_window": None}).layers[0].attention.window is None
     assert config({k: v for k, v in MISTRAL.items() if k != "sliding_window"}).warnings[0].count("4096") == 1
-    assert config(QWEN2).sliding_window is None
-    assert config({**QWEN2, "use_sliding_window": True, "max_window_layers": 0}).sliding_window == 100
-    assert config({**QWEN2, "use_sliding_window": True, "max_window_layers": 2}).sliding_window is None
-    assert config({**QWEN2, "layer_types": ["full_attention"] * 2, "use_sliding_window": True}).sliding_window is None
+    assert config(QWEN2).layers[0].attention.window is None
+    assert config({**QWEN2, "use_sliding_window": True, "max_window_layers": 0}).layers[0].attention.window == 100
+    assert config({**QWEN2, "use_sliding_window": True, "max_window_layers": 2}).layers[0].attention.window is None
+    assert (
+        config({**QWEN2, "layer_types": ["full_attention"] * 2, "use_sliding_window": True}).layers[0].attention.window
+        is None
+    )
     assert "left out" in config({**LLAMA, "sliding_window": 7}).warnings[0]
 
 
@@ -164,7 +168,7 @@ def test_warnings(config):
     inner = config({"model_type": "llava", "text_config": MISTRAL, "vision_config": {"image_size": 336}})
     assert "Only the language part" in flat.warnings[0]
     assert "Only the language part" in inner.warnings[0]
-    assert (flat.params, inner.sliding_window) == (config(LLAMA).params, 100)
+    assert (flat.params, inner.layers[0].attention.window) == (config(LLAMA).params, 100)
 
 
 def without(key):
@@ -322,11 +326,22 @@ def test_a_request_that_makes_no_sense(field, value, words):
 
 
 def test_a_model_in_python_is_checked_too():
-    sizes = {"num_hidden_layers": 2, "num_attention_heads": 8, "num_key_value_heads": 3, "head_dim": 8}
-    with pytest.raises(StallscopeError, match="num_attention_heads 8 and num_key_value_heads 3"):
-        Model("m", 64, intermediate_size=96, vocab_size=10, **sizes)
-    with pytest.raises(StallscopeError, match="sliding_window: found 0"):
-        dataclasses.replace(load_model("llama-3.1-8b"), sliding_window=0)
+    def built(attention, mlp):
+        return Model("m", 64, 10, (Layer(Attention(8, 8, 8), Mlp(96)), Layer(attention, mlp)))
+
+    assert built(Attention(8, 2, 8), Mlp(96)).params > 0
+    for attention, words in (
+        (Attention(8, 3, 8), "layer 1: found heads 8 and kv_heads 3"),
+        (Attention(8, 2, 0), "layer 1: attention: head_dim: found 0"),
+        (Attention(8, 2, 8, window=0), "attention: window: found 0"),
+        (Attention(8, 2, 8, qk_norm="tail"), "qk_norm: found 'tail'; expected one of head"),
+    ):
+        with pytest.raises(StallscopeError, match=words):
+            built(attention, Mlp(96))
+    with pytest.raises(StallscopeError, match="top_k 3 of 2 experts"):
+        built(Attention(8, 2, 8), Experts(2, 3, 96))
+    with pytest.raises(StallscopeError, match="vocab_size: found 0"):
+        dataclasses.replace(load_model("llama-3.1-8b"), vocab_size=0)
     with pytest.raises(StallscopeError, match="dtype: found 'bf8'"):
         load_model("llama-3.1-8b").kv_bytes(1, "bf8")
 

@@ -9,14 +9,21 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import StallscopeError
-from .checks import positive_int, problem, shown
+from .checks import SIZE_LIMIT, positive_int, problem, shown
 from .jsonfile import JsonFile, read_json
-from .model import CONTEXT_LIMIT, SIZES, Model, size_limit
+from .layers import Attention, Layer, Mlp
+from .model import CONTEXT_LIMIT, LAYER_LIMIT, Model
 from .refusals import SIZE_KEYS, recognise
 
 CONFIG_FILE_LIMIT = 2**20
 WHAT = "Hugging Face config.json"
+SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads")
 LENGTH_KEYS = ("max_position_embeddings", "max_sequence_length", "model_max_length", "n_positions", "n_ctx")
+
+
+def size_limit(field: str) -> int:
+    """Largest value that a size may have: beyond it the number is surely a slip."""
+    return {"num_hidden_layers": LAYER_LIMIT}.get(field, SIZE_LIMIT)
 
 
 @dataclass(frozen=True)
@@ -103,25 +110,27 @@ def model_of(file: JsonFile, name: str, source: str) -> Model:
     section, warnings = _language_part(file)
     kind = _family(section)
     family, data = FAMILIES[kind], section.data
-    hidden, layers, heads = (section.size(key, size_limit(key)) for key in SIZES[:3])
+    hidden, layers, heads = (section.size(key, size_limit(key)) for key in SIZES)
     kv_heads = _kv_heads(section, kind, heads)
     bias = section.flag("attention_bias") if family.qkv_bias is None else family.qkv_bias
     window, window_warnings = _window(section, kind, layers)
+    attention = Attention(
+        heads,
+        kv_heads,
+        _head_dim(section, hidden, heads),
+        window=window,
+        qkv_bias=bias,
+        out_bias=bias and family.qkv_bias is None,
+    )
+    mlp_bias = section.flag("mlp_bias") if family.mlp_bias is None else family.mlp_bias
+    mlp = Mlp(section.size("intermediate_size", size_limit("intermediate_size")), bias=mlp_bias)
     return Model(
         name=name,
         hidden_size=hidden,
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        num_key_value_heads=kv_heads,
-        head_dim=_head_dim(section, hidden, heads),
-        intermediate_size=section.size("intermediate_size", size_limit("intermediate_size")),
         vocab_size=section.size("vocab_size", size_limit("vocab_size")),
+        layers=(Layer(attention, mlp),) * layers,
         max_position_embeddings=_longest(section),
         tie_word_embeddings=section.flag("tie_word_embeddings"),
-        attention_bias=bias,
-        attention_out_bias=bias and family.qkv_bias is None,
-        mlp_bias=section.flag("mlp_bias") if family.mlp_bias is None else family.mlp_bias,
-        sliding_window=window,
         source=source,
         warnings=warnings + window_warnings + _quantised(data) + _quantised(file.data if section.keys else {}),
     )
