@@ -1,87 +1,29 @@
-"""Hugging Face config.json -> Model, for dense llama, mistral and qwen2 decoders; all else is refused by name."""
+"""Hugging Face config.json -> Model. docs/models.md says what is read from which key."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from ..errors import StallscopeError
-from .checks import SIZE_LIMIT, positive_int, problem, shown
+from .attentions import read_attention
+from .checks import problem, shown
+from .families import FAMILIES, SAME_FAMILY, Family
 from .jsonfile import JsonFile, read_json
-from .layers import Attention, Layer, Mlp
+from .language import language_part
+from .layers import Attention, Layer
+from .leftovers import leftovers
+from .mixtures import read_flag, read_mlps
 from .model import CONTEXT_LIMIT, LAYER_LIMIT, Model
-from .refusals import SIZE_KEYS, recognise
+from .quantization import read_formats
+from .section import Section
+from .variants import VARIANTS
+from .windows import read_windows, roped_layers
 
 CONFIG_FILE_LIMIT = 2**20
 WHAT = "Hugging Face config.json"
-SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads")
-LENGTH_KEYS = ("max_position_embeddings", "max_sequence_length", "model_max_length", "n_positions", "n_ctx")
-
-
-def size_limit(field: str) -> int:
-    """Largest value that a size may have: beyond it the number is surely a slip."""
-    return {"num_hidden_layers": LAYER_LIMIT}.get(field, SIZE_LIMIT)
-
-
-@dataclass(frozen=True)
-class Family:
-    """Where a model family departs from the keys in its file, as its class in Hugging Face transformers does."""
-
-    qkv_bias: bool | None = None
-    """None: the file's attention_bias, and o_proj has one too. Else only q, k and v, always or never."""
-    mlp_bias: bool | None = None
-    """None: the file's mlp_bias."""
-    heads_default: bool = True
-    """Without num_key_value_heads every query head has its own."""
-    window: str = "never"
-    """When sliding_window counts: "never", "always", or "asked" (use_sliding_window)."""
-
-
-FAMILIES: dict[str, Family] = {
-    "llama": Family(),
-    "mistral": Family(qkv_bias=False, mlp_bias=False, heads_default=False, window="always"),
-    "qwen2": Family(qkv_bias=True, mlp_bias=False, heads_default=False, window="asked"),
-}
-LLAVA_FLAT = {"llava": "llama", "llava_llama": "llama", "llava_mistral": "mistral", "llava_qwen": "qwen2"}
-"""Language model of the llava files that keep its sizes at the top."""
-
-MISTRAL_WINDOW = 4096
-"""transformers' default of sliding_window in MistralConfig, for files that leave the key out."""
-
-
-@dataclass(frozen=True)
-class Section:
-    """The object in a config file that holds the language model's sizes, and the keys that lead to it."""
-
-    file: JsonFile
-    keys: tuple[str, ...]
-    data: Mapping[str, Any]
-
-    def where(self, key: str) -> str:
-        """`file:line: key` for messages."""
-        return self.file.where(*self.keys, key)
-
-    def refuse(self, key: str, found: str, expected: str, todo: str) -> StallscopeError:
-        """An error about one key."""
-        return problem(self.where(key), found, expected, todo)
-
-    def size(self, key: str, limit: int) -> int:
-        """A positive whole number that must be there."""
-        if key not in self.data:
-            todo = "Take the config.json of the model itself, and keep all its keys."
-            where = ".".join((str(self.file.path), *self.keys)) if self.keys else str(self.file.path)
-            raise problem(where, f"no {key!r}", "a positive whole number under it", todo)
-        return positive_int(self.data[key], self.where(key), limit)
-
-    def flag(self, key: str, default: bool = False) -> bool:
-        """True or false; the default where the key is absent or null."""
-        value = self.data.get(key)
-        if value is not None and not isinstance(value, bool):
-            raise self.refuse(key, shown(value), "true or false", "Correct this value.")
-        return default if value is None else value
+PREDICTION_KEYS = ("num_nextn_predict_layers", "num_mtp_modules", "mtp_num_layers")
+DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 
 
 def read_config(path: str | Path) -> Model:
@@ -107,146 +49,180 @@ def read_config(path: str | Path) -> Model:
 
 def model_of(file: JsonFile, name: str, source: str) -> Model:
     """The model that a config file describes. Raises StallscopeError as `read_config` does."""
-    section, warnings = _language_part(file)
-    kind = _family(section)
-    family, data = FAMILIES[kind], section.data
-    hidden, layers, heads = (section.size(key, size_limit(key)) for key in SIZES)
-    kv_heads = _kv_heads(section, kind, heads)
-    bias = section.flag("attention_bias") if family.qkv_bias is None else family.qkv_bias
-    window, window_warnings = _window(section, kind, layers)
-    attention = Attention(
-        heads,
-        kv_heads,
-        _head_dim(section, hidden, heads),
-        window=window,
-        qkv_bias=bias,
-        out_bias=bias and family.qkv_bias is None,
-    )
-    mlp_bias = section.flag("mlp_bias") if family.mlp_bias is None else family.mlp_bias
-    mlp = Mlp(section.size("intermediate_size", size_limit("intermediate_size")), bias=mlp_bias)
-    return Model(
+    section, warnings = language_part(file)
+    kind, known = find_family(section)
+    family = FAMILIES[kind]
+    section = section.joined(family.nested)
+    _refuse_foreign(section, family)
+    hidden = section.size("hidden_size")
+    layers, more = _layers(section, family, hidden)
+    warnings += more
+    whole = Section(file, (), file.data)
+    formats, more = read_formats(section if "quantization_config" in section.data else whole, layers)
+    warnings += more
+    tie, more = _tied(section, whole, family)
+    warnings += more
+    vocab, positions = section.size("vocab_size"), section.maybe("max_position_embeddings", CONTEXT_LIMIT)
+    table = section.size("max_position_embeddings") + family.position_rows if family.positions == "learned" else None
+    width = section.maybe("word_embed_proj_dim")
+    norms_before = section.flag("do_layer_norm_before", True)
+    model = Model(
         name=name,
         hidden_size=hidden,
-        vocab_size=section.size("vocab_size", size_limit("vocab_size")),
-        layers=(Layer(attention, mlp),) * layers,
-        max_position_embeddings=_longest(section),
-        tie_word_embeddings=section.flag("tie_word_embeddings"),
+        vocab_size=vocab,
+        layers=layers,
+        max_position_embeddings=positions,
+        tie_word_embeddings=tie,
+        norm=family.norm,
+        final_norm=read_flag(section, family.final_norm) and norms_before,
+        embedding_norm=family.embedding_norm,
+        position_table=table,
+        embedding_size=None if width == hidden else width,
+        lm_head_bias=read_flag(section, family.head_bias),
+        logit_softcap=section.number("final_logit_softcapping"),
+        prediction_layers=(layers[-1],) * _predictions(section),
+        formats=formats,
+        dtype=_dtype(section, whole),
         source=source,
-        warnings=warnings + window_warnings + _quantised(data) + _quantised(file.data if section.keys else {}),
+        warnings=warnings,
     )
+    left = leftovers(section, family.harmless)
+    return replace(model, warnings=warnings + _unread(section, left, kind, known))
 
 
-def _language_part(file: JsonFile) -> tuple[Section, tuple[str, ...]]:
-    """The whole file, or the language model in a llava file, with a warning."""
-    data = file.data
-    section = Section(file, (), data)
-    warnings: tuple[str, ...] = ()
-    kind = data.get("model_type")
-    if isinstance(kind, str) and (kind in LLAVA_FLAT or (kind.startswith("llava") and "text_config" in data)):
-        warnings = ("Only the language part is costed: the file names a vision tower, which is left out.",)
-        text = data.get("text_config")
-        if isinstance(text, dict):
-            section = Section(file, ("text_config",), text)
-        else:
-            section = Section(file, (), {**data, "model_type": LLAVA_FLAT.get(kind), "architectures": None})
-    refusal = recognise(section.data)
-    if refusal:
-        what, key, todo = refusal
-        where = file.where(*section.keys, key.split(".")[0].split(", ")[0])
-        raise problem(where, f"{what} (by {key})", "a dense llama, mistral or qwen2 decoder", todo)
-    if not any(key in section.data for key in SIZE_KEYS):
-        found = f"none of {', '.join(SIZE_KEYS)}"
-        todo = "This is not a model's config.json: check which file it is."
-        raise problem(str(file.path), found, f"a {WHAT}", todo)
-    return section, warnings
+def find_family(section: Section) -> tuple[str, bool]:
+    """The row of FAMILIES, from model_type or else the class under architectures, and whether it is the file's own.
 
-
-def _family(section: Section) -> str:
-    """The row of FAMILIES, from model_type, or from architectures where there is none. Raises StallscopeError."""
+    Raises StallscopeError where both are known and differ, for other heads than a language model's, and for a family
+    that is not known unless its keys are exactly those of Llama.
+    """
     data = section.data
-    architectures = data.get("architectures")
-    if architectures is not None and (not isinstance(architectures, list) or not architectures):
-        raise section.refuse("architectures", shown(architectures), "a list with one class name", "Correct it.")
-    kind = data.get("model_type")
-    by_class = str(architectures[0]).lower() if architectures else None
-    if kind is None and by_class is not None:
-        kind = by_class.removesuffix("forcausallm")
-    if not isinstance(kind, str) or kind not in FAMILIES:
-        key = "model_type" if "model_type" in data else "architectures"
-        todo = "Other families are not costed yet; one that is built exactly like these can be given under their name."
-        if kind is None:
-            todo = "Add the model's model_type to the file."
-        raise section.refuse(key, shown(data.get(key)), f"model_type {', '.join(FAMILIES)}", todo)
-    if by_class not in (None, f"{kind}forcausallm"):
-        todo = "Only models with a language-model head are costed, and only under their own type."
-        raise section.refuse("architectures", shown(architectures), f"the causal model of {kind}", todo)
-    act = data.get("hidden_act", "silu")
-    if act not in ("silu", "swish"):
-        raise section.refuse("hidden_act", shown(act), "silu (the MLP is a SwiGLU)", "Other MLPs are not costed.")
-    return kind
+    classes = data.get("architectures")
+    if classes is not None and (not isinstance(classes, list) or not classes or not isinstance(classes[0], str)):
+        raise section.refuse("architectures", shown(classes), "a list with one class name", "Correct it.")
+    kind, by_class = data.get("model_type"), None
+    if kind is not None and not isinstance(kind, str):
+        raise section.refuse("model_type", shown(kind), "a name", "Correct it.")
+    row = SAME_FAMILY.get(str(kind).lower(), str(kind).lower())
+    stem = None if classes is None else classes[0].lower()
+    if stem is not None:
+        plain = stem.removesuffix("forcausallm").removesuffix("forconditionalgeneration").removesuffix("model")
+        by_class = next((k for k, f in FAMILIES.items() if plain in f.classes or stem in f.classes), None)
+        head = stem.endswith(("forcausallm", "lmheadmodel", "forconditionalgeneration"))
+        if not head and not (by_class is not None and stem in FAMILIES[by_class].classes):
+            todo = "Only models with a language-model head are costed."
+            raise section.refuse("architectures", shown(classes), "the class of a causal language model", todo)
+    if row in FAMILIES and by_class is not None and FAMILIES[by_class] is not FAMILIES[row] and not _kin(row, by_class):
+        todo = "Only models under their own type are costed: correct one of the two."
+        raise section.refuse("architectures", shown(classes), f"the causal model of {kind}", todo)
+    if row in FAMILIES:
+        return row, True
+    if by_class is not None:
+        return by_class, True
+    if kind is None and classes is None:
+        todo = "Add the model's model_type to the file."
+        raise section.refuse("model_type", shown(kind), f"one of {', '.join(FAMILIES)}", todo)
+    return _as_llama(section), False
 
 
-def _kv_heads(section: Section, kind: str, heads: int) -> int:
-    key = "num_key_value_heads"
-    value = section.data.get(key)
-    if value is None and (key in section.data or FAMILIES[kind].heads_default):
-        return heads
-    kv_heads = section.size(key, size_limit(key))
-    if heads % kv_heads:
-        todo = "Query heads share KV heads evenly: correct one of the two."
-        raise section.refuse(key, f"{kv_heads} for {heads} attention heads", "a divisor of num_attention_heads", todo)
-    return kv_heads
+def _kin(row: str, by_class: str) -> bool:
+    """Whether a class may stand under another type: files of fine-tuned and converted models do that."""
+    families = (FAMILIES[row], FAMILIES[by_class])
+    return replace(families[0], classes=(), harmless=()) == replace(families[1], classes=(), harmless=())
 
 
-def _head_dim(section: Section, hidden: int, heads: int) -> int:
-    if section.data.get("head_dim") is not None:
-        return section.size("head_dim", size_limit("head_dim"))
-    if hidden % heads:
-        found = f"hidden_size {hidden} for {heads} heads, and no head_dim"
-        raise section.refuse("hidden_size", found, "a multiple of num_attention_heads", "Correct it or add head_dim.")
-    return hidden // heads
+def _as_llama(section: Section) -> str:
+    """ "llama" for a family that is not known, if all sizes of a Llama are there and nothing else looks like one."""
+    key = "model_type" if "model_type" in section.data else "architectures"
+    needed = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size")
+    missing = [name for name in needed if section.data.get(name) is None]
+    silu = section.data.get("hidden_act") in ("silu", "swish")
+    todo = "A family that is built exactly like one of these can be given under its name."
+    expected = "a known model_type (docs/models.md lists them)"
+    if missing or not silu:
+        found = f"{shown(section.data[key])}, without {', '.join(missing) or 'hidden_act silu'}"
+        raise section.refuse(key, found, expected, todo)
+    probe = Section(section.file, section.keys, section.data)
+    for name in (*needed, "num_key_value_heads", "head_dim", "max_position_embeddings", "hidden_act"):
+        probe.key(name)
+    probe.used.update({"attention_bias", "mlp_bias", "sliding_window", "architectures"})
+    left = leftovers(probe, ())
+    if left:
+        found = f"{shown(section.data[key])}, with {', '.join(left[:8])}"
+        raise section.refuse(key, found, expected, todo)
+    return "llama"
 
 
-def _longest(section: Section) -> int | None:
-    key = next((key for key in LENGTH_KEYS if section.data.get(key) is not None), None)
-    return None if key is None else section.size(key, CONTEXT_LIMIT)
+FOREIGN = {
+    "experts": ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts"),
+    "latent": ("kv_lora_rank",),
+    "varied": ("block_configs",),
+    "hybrid": ("hybrid_layer_pattern", "hybrid_block_pattern"),
+}
+"""What only some families have, and the keys that say that a model has it."""
 
 
-def _window(section: Section, kind: str, layers: int) -> tuple[int | None, tuple[str, ...]]:
-    """The window of all layers, and warnings. Raises StallscopeError where layers would differ."""
-    data, rule = section.data, FAMILIES[kind].window
-    types = data.get("layer_types")
-    if types is not None and (not isinstance(types, list) or len(set(map(str, types))) != 1):
-        todo = "Layers that differ are not costed yet."
-        raise section.refuse("layer_types", shown(types), "the same type for every layer", todo)
-    if rule == "always" and "sliding_window" not in data:
-        said = f"The file has no sliding_window: {MISTRAL_WINDOW}, transformers' default for {kind}, is used."
-        return MISTRAL_WINDOW, (said,)
-    window = None if data.get("sliding_window") is None else section.size("sliding_window", CONTEXT_LIMIT)
-    if window is None or types == ["full_attention"] * layers:
-        return None, ()
-    if rule == "never":
-        return None, (f"sliding_window {window} is left out: {kind} models in transformers have none.",)
-    if rule == "asked":
-        if not section.flag("use_sliding_window"):
-            return None, ()
-        first = data.get("max_window_layers", 28)
-        first = positive_int(first, section.where("max_window_layers"), least=0)
-        if first >= layers:
-            return None, ()
-        if first > 0 and types is None:
-            found = f"{first} of {layers} layers with full attention, the others with a window"
-            todo = "Layers that differ are not costed yet."
-            raise section.refuse("max_window_layers", found, "0, or at least num_hidden_layers", todo)
-    return window, ()
+def _refuse_foreign(section: Section, family: Family) -> None:
+    """Raise StallscopeError for experts, latent attention and the like in a family that has none in transformers."""
+    has = {"experts": family.moe is not None, "latent": family.latent, "varied": family.vary == "blocks",
+           "hybrid": family.window == "hybrid"}  # fmt: skip
+    names = {"experts": "a mixture of experts (MoE)", "latent": "multi-head latent attention (MLA)",
+             "varied": "layers that differ one by one", "hybrid": "layers that differ one by one"}  # fmt: skip
+    for what, keys in FOREIGN.items():
+        for key in keys:
+            value = section.data.get(key)
+            if not has[what] and value not in (None, 0, 1, []):
+                todo = "Its own model_type says how they are built: give it."
+                raise section.refuse(key, names[what], f"a {section.data.get('model_type')} without", todo)
 
 
-def _quantised(data: Mapping[str, Any]) -> tuple[str, ...]:
-    quant = data.get("quantization_config")
-    if not isinstance(quant, dict):
-        return ()
-    method, bits = quant.get("quant_method", "unknown method"), quant.get("bits")
-    said = f"{method}, {bits} bits" if type(bits) is int else str(method)
-    return (
-        f"The file is of quantised weights ({said}): the request's element types are used instead, without scales.",
-    )
+def _layers(section: Section, family: Family, hidden: int) -> tuple[tuple[Layer, ...], tuple[str, ...]]:
+    count = section.size("num_hidden_layers", LAYER_LIMIT)
+    attention = read_attention(section, family, hidden)
+    windows, warnings = read_windows(section, family, count)
+    roped = roped_layers(section, family, count)
+    mlps = read_mlps(section, family, hidden, count)
+    parallel = read_flag(section, family.parallel)
+    layers = []
+    for window, rope, mlp in zip(windows, roped, mlps, strict=True):
+        here = replace(attention, window=window)
+        if isinstance(here, Attention) and not rope:
+            here = replace(here, rope_dim=0)
+        layers.append(Layer(here, mlp, family.norms, parallel, shared_norm=parallel and family.shared_norm))
+    varied = tuple(layers) if family.vary is None else VARIANTS[family.vary](section, tuple(layers))
+    kinds: dict[Layer, Layer] = {}
+    return tuple(kinds.setdefault(layer, layer) for layer in varied), warnings
+
+
+def _tied(section: Section, whole: Section, family: Family) -> tuple[bool, tuple[str, ...]]:
+    """tie_word_embeddings of the language model, else of the whole file (with a warning), else the family's."""
+    key = "tie_word_embeddings"
+    if section.get(key) is None and section.keys and whole.get(key) is not None:
+        outer = whole.flag(key)
+        said = f"{key} {str(outer).lower()} is taken from the file around {section.keys[0]}."
+        return outer, () if outer == family.tie else (said,)
+    return section.flag(key, family.tie), ()
+
+
+def _predictions(section: Section) -> int:
+    found = [section.maybe(key, least=0) or 0 for key in PREDICTION_KEYS]
+    return max(found)
+
+
+def _dtype(section: Section, whole: Section) -> str | None:
+    for part in (section, whole):
+        for key in ("torch_dtype", "dtype"):
+            value = part.get(key)
+            if isinstance(value, str) and value.removeprefix("torch.") in DTYPES:
+                return DTYPES[value.removeprefix("torch.")]
+    return None
+
+
+def _unread(section: Section, left: list[str], kind: str, known: bool) -> tuple[str, ...]:
+    said = []
+    if not known:
+        name = section.data.get("model_type") or section.data.get("architectures")
+        said.append(f"{shown(name)} is not a family that is known: it is read as {kind}, whose keys it has.")
+    if left:
+        said.append(f"Keys that look like sizes and were not understood, so left aside: {', '.join(left)}.")
+    return tuple(said)

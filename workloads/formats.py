@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+Block = tuple[int | None, int | None]
+
 
 @dataclass(frozen=True)
 class Format:
     """How the elements of a weight matrix [outputs, inputs] are stored."""
 
     name: str
-    """Element type: bf16, fp16, fp32, fp8, int8, int4, int3, int2, nf4, mxfp4 or nvfp4."""
+    """Element type: fp8, int8, int4, int3, int2, nf4, fp4, mxfp4 or nvfp4."""
     bits: int
     """Of one element, without scales."""
-    block: tuple[int | None, int | None] | None = None
+    block: Block | None = None
     """Outputs and inputs that share one scale; None in a place: all of that dimension. None: there are no scales.
     (1, 128): groups of 128 along the inputs. (1, None): one scale per output. (None, None): one for the tensor."""
     scale_bits: int = 0
