@@ -363,7 +363,7 @@ INDEX = list(csv.DictReader((SHARED / "INDEX.csv").open())) if SHARED.exists() e
 STATE_SPACE = ("jamba-tiny.json", "samba-1b.json")
 """Refused, where a part of the answer would do as well."""
 SINKS = {"mimo-v2-flash.json": 39 * 64}
-"""Attention sinks of its 39 layers with a window, which INDEX.csv's note on transformers has and its counts have not."""
+"""Attention sinks of its 39 layers with a window: INDEX.csv's note on transformers has them, its counts have not."""
 
 
 @pytest.mark.skipif(not SHARED.exists(), reason="other people's config files are not here")

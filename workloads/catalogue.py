@@ -1,12 +1,13 @@
 """Models by name: the files in models/, and any config.json by path.
 
-A file in models/ is shaped like a Hugging Face config.json, with two keys more: `_names` (other names, such as the
-repository's) and `_source` (where its numbers are from).
+A file in models/ is shaped like a Hugging Face config.json, with three keys more: `_names` (other names, such as the
+repository's), `_source` (where its numbers are from) and `_remembered` (keys whose values are from memory).
 """
 
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -48,8 +49,7 @@ def load_model(name_or_path: str | Path) -> Model:
     if isinstance(name_or_path, str):
         name = _aliases().get(name_or_path.strip().lower())
         if name is not None:
-            file = _files()[name]
-            return model_of(file, name, str(file.data["_source"]))
+            return _catalogued(name)
     elif not isinstance(name_or_path, Path):
         todo = f"Known: {', '.join(model_names())}."
         raise problem("model", shown(name_or_path), "a name or a path", todo)
@@ -58,6 +58,14 @@ def load_model(name_or_path: str | Path) -> Model:
     todo = nearest(str(name_or_path).rpartition("/")[2], model_names())
     expected = "a model of the catalogue, or the path of a config.json"
     raise problem("model", shown(str(name_or_path)), expected, todo)
+
+
+@cache
+def _catalogued(name: str) -> Model:
+    file = _files()[name]
+    source, remembered = str(file.data["_source"]), ", ".join(file.data["_remembered"])
+    source += f"; from memory: {remembered}" if remembered else ""
+    return replace(model_of(file, name, source), names=tuple(file.data["_names"]))
 
 
 def _is_path(text: str | Path) -> bool:

@@ -1,7 +1,7 @@
 """A config file's quantization_config -> the formats of its weights.
 
 Sources: the quantization classes of Hugging Face transformers (GPTQConfig, AwqConfig, FineGrainedFP8Config,
-Mxfp4Config, BitsAndBytesConfig, CompressedTensorsConfig) and NVIDIA ModelOpt's hf_quant_config.
+Mxfp4Config, BitsAndBytesConfig, CompressedTensorsConfig) and ModelOpt's hf_quant_config.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ MODELOPT = {
 
 
 def _modelopt(section: Section, method: str) -> Formats:
-    """NVIDIA ModelOpt; its own files put the same keys under `quantization`."""
+    """ModelOpt; its own files put the same keys under `quantization`."""
     inner = section.inner("quantization") if "quantization" in section.data else section
     algo = inner.get("quant_algo")
     if algo is None and method == "modelopt_fp4":
