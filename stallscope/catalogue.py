@@ -1,4 +1,4 @@
-"""What comes with stallscope, and what a file is: the commands `chips`, `models` and `check`."""
+"""What comes with stallscope, and what a file is: the commands `chips` and `check`."""
 
 from __future__ import annotations
 
@@ -45,20 +45,6 @@ def _or_auto(n: int | None) -> str:
     return "auto" if n is None else f"{n:,}"
 
 
-def models_text() -> str:
-    """The shipped models with their sizes."""
-    from .report.layout import grid, render, section
-    from .workloads import load_model, model_names
-
-    rows = []
-    for model in map(load_model, model_names()):
-        sizes = (model.num_hidden_layers, model.hidden_size, model.vocab_size)
-        longest = model.max_position_embeddings
-        rows.append((model.name, f"{model.params:,}", *(f"{n:,}" for n in sizes), f"{longest or 0:,}"))
-    header = ("name", "parameters", "layers", "hidden", "vocabulary", "context")
-    return render(section("Models", grid(header, rows)))
-
-
 def check_text(file: str) -> str:
     """What the file is, in one line. Raises StallscopeError with what is wrong with it."""
     path = Path(file)
@@ -78,11 +64,12 @@ def check_text(file: str) -> str:
 
 def _json_check(path: Path) -> Callable[[str], str]:
     from .workloads.jsonfile import read_json
+    from .workloads.refusals import has_sizes, recognise
 
     data = read_json(path, "model or graph file", JSON_LIMIT).data
     if {"nodes", "edges", "links"} & set(data) or str(data.get("schema", "")).startswith("stallscope-graph"):
         return _check_graph
-    if "model_type" in data or "hidden_size" in data or "architectures" in data:
+    if "model_type" in data or "architectures" in data or has_sizes(data) or recognise(data):
         return _check_model
     if "schema" in data:
         return lambda file: f"a report ({data['schema']}), which nothing reads back"
@@ -111,7 +98,9 @@ def _check_model(file: str) -> str:
 
     model = load_model(file)
     warnings = "".join(f"\nwarning: {line}" for line in model.warnings)
-    return f"a model, {model.name}, of {model.params:,} parameters; fine{warnings}"
+    active = f" ({model.active_params:,} active)" if model.active_params != model.params else ""
+    kept = f"{model.kv_bytes(1):,} bytes of KV cache per token in bf16"
+    return f"a model, {model.name}, of {model.params:,} parameters{active}, {kept}; fine{warnings}"
 
 
 def _check_graph(file: str) -> str:

@@ -178,11 +178,19 @@ def chips() -> None:
 
 @app.command()
 @command
-def models() -> None:
-    """List the models that come with stallscope."""
-    from .catalogue import models_text
+def models(
+    models_named: Annotated[
+        list[str] | None, typer.Argument(metavar="[MODEL]...", help="Names, config.json files or their folders.")
+    ] = None,
+    json: JsonFile = None,
+) -> None:
+    """List the models that come with stallscope, or those named: parameters, active ones, KV bytes per token."""
+    _check_target(json)
+    from .report.models import models_json, models_table
+    from .workloads import load_model, model_names
 
-    emit(models_text())
+    found = [load_model(name) for name in models_named or model_names()]
+    _deliver(json, lambda: models_json(found), lambda: models_table(found))
 
 
 @app.command()

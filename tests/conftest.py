@@ -1,11 +1,15 @@
-"""Shared by all tests: the `--update-golden` switch."""
+"""Shared by all tests: the `--update-golden` switch, and config files to read."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from stallscope.workloads import Model, load_model
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -26,3 +30,16 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
         assert text == wanted, f"{path.name} differs; if the new text is right: pytest --update-golden, and review it"
 
     return compare
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Callable[[Any], Model]:
+    """Write a config.json in a folder called `mine` and read it."""
+    path = tmp_path / "mine" / "config.json"
+    path.parent.mkdir()
+
+    def load(data: Any) -> Model:
+        path.write_text(data if isinstance(data, str) else json.dumps(data, indent=2), encoding="utf-8")
+        return load_model(path)
+
+    return load

@@ -10,9 +10,13 @@ from stallscope import Request, compile_graph, decode_graph, load_model, simulat
 from stallscope.arch import Chip, System, load_system
 from stallscope.compiler.split import split
 from stallscope.sim.run import Run
-from stallscope.workloads import op_cost, op_nodes
+from stallscope.workloads import model_names, op_cost, op_nodes
 
 Moved = dict[tuple[str, str], int]  # (tier, tensor kind) -> bytes
+
+LLAMA_LIKE = ("llama-2", "llama-3", "mistral-", "qwen2.5-", "phi-3", "phi-4")
+SIMULATED = tuple(name for name in model_names() if name.startswith(LLAMA_LIKE))
+"""Models of the catalogue whose layers are built; the others are read and counted only."""
 
 
 def graph_of(model: str, **request: Any) -> nx.DiGraph:

@@ -6,13 +6,12 @@ import re
 
 import networkx as nx
 import pytest
-from laws import check_bytes, check_kernels, check_run, graph_of, system_of
+from laws import SIMULATED, check_bytes, check_kernels, check_run, graph_of, system_of
 
 from stallscope import StallscopeError, compile_graph, load_model, simulate
 from stallscope.arch import System, chip_names, load_chip, load_system, system_names
 from stallscope.compiler.fit import DoesNotFitError
 from stallscope.sim.run import Run
-from stallscope.workloads import model_names
 
 QUICK = ("llama-3.2-1b", "qwen2.5-0.5b", "llama-3.1-8b")
 REQUESTS = (
@@ -64,14 +63,14 @@ def test_a_system(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", [m for m in model_names() if m not in QUICK])
+@pytest.mark.parametrize("model", [m for m in SIMULATED if m not in QUICK])
 @pytest.mark.parametrize("chip", chip_names())
 def test_all_pairs(chip: str, model: str) -> None:
     check_pair(chip, model)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", model_names())
+@pytest.mark.parametrize("model", SIMULATED)
 @pytest.mark.parametrize("name", system_names())
 def test_all_systems(name: str, model: str) -> None:
     tp, heads = load_system(name).tp, load_model(model).layers[0].attention.heads
@@ -83,7 +82,7 @@ def test_all_systems(name: str, model: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", model_names())
+@pytest.mark.parametrize("model", SIMULATED)
 @pytest.mark.parametrize("chip", chip_names())
 def test_a_long_context_in_small_formats(chip: str, model: str) -> None:
     check_pair(chip, model, batch=8, context=32_768, weight="int4", kv="fp8")

@@ -6,6 +6,7 @@ import json
 
 import networkx as nx
 import pytest
+from laws import SIMULATED
 
 from stallscope.errors import StallscopeError
 from stallscope.workloads import (
@@ -17,7 +18,6 @@ from stallscope.workloads import (
     decode_graph,
     load_graph,
     load_model,
-    model_names,
     new_graph,
     op_cost,
     op_nodes,
@@ -57,7 +57,7 @@ def sums(graph):
     return read, written, macs
 
 
-@pytest.mark.parametrize("name", model_names())
+@pytest.mark.parametrize("name", SIMULATED)
 def test_a_graphs_tensors_add_up_to_the_model(name):
     model = load_model(name)
     graph = decode_graph(model, Request(batch=2, context=4608))

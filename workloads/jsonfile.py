@@ -66,6 +66,9 @@ def read_json(path: Path, what: str, limit_bytes: int) -> JsonFile:
             text, object_pairs_hook=unique, parse_float=finite, parse_constant=lambda name: refuse(f"the number {name}")
         )
     except json.JSONDecodeError as error:
+        if text.startswith("version https://git-lfs"):
+            todo = "Fetch the file itself (git lfs pull)."
+            raise problem(where, "a Git LFS pointer, not the file that it stands for", f"a {what}", todo) from None
         found = f"broken JSON at column {error.colno} ({error.msg})"
         if error.msg == "Extra data":
             found = f"more text behind the first JSON value, at column {error.colno}"

@@ -161,11 +161,6 @@ class Model:
         last = self.norm.weights("shared_head.norm", self.hidden_size)
         return (*norms, *joined, *self.layer_weights(layer), *last)
 
-    @property
-    def kv_elements(self) -> int:
-        """Elements that every layer together keeps of one token, windows left aside."""
-        return sum(n * c.elements for layer, n in self.layer_kinds.items() for c in layer.caches)
-
     def kv_bytes(self, tokens: int, dtype: str = "bf16", batch: int = 1) -> int:
         """Bytes of the KV cache of `batch` sequences of `tokens` tokens, all layers, each cut to its window.
 
@@ -176,6 +171,16 @@ class Model:
             n * dtype_bytes(batch * layer.attention_tokens(tokens) * cache.elements, dtype)
             for layer, n in self.layer_kinds.items()
             for cache in layer.caches
+        )
+
+    def kv_bytes_past_windows(self, dtype: str = "bf16") -> int:
+        """Bytes that one more token adds to the cache once every window is full."""
+        check_dtype(dtype, "kv_bytes_past_windows: dtype", VALUE_DTYPES)
+        return sum(
+            n * dtype_bytes(cache.elements, dtype)
+            for layer, n in self.layer_kinds.items()
+            for cache in layer.caches
+            if layer.attention is not None and layer.attention.window is None
         )
 
 
