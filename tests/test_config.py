@@ -99,7 +99,9 @@ def test_ties_around_a_language_model(config):
 
 def test_classes_under_another_type(config):
     assert config({**LLAMA, "architectures": ["LLaMAForCausalLM"]}).params > 0
-    assert config({**LLAMA, "architectures": ["MyOwnForCausalLM"]}).params > 0
+    own = config({**LLAMA, "architectures": ["MyOwnForCausalLM"]})
+    assert own.params == config(LLAMA).params
+    assert "'llama' and 'MyOwnForCausalLM': not a family that is known" in own.warnings[0]
     assert config({**LLAMA, "architectures": ["YiForCausalLM"]}).params > 0
     assert config({**LLAMA, "model_type": "Phi4", "architectures": ["Phi3ForCausalLM"]}).params > 0
 
@@ -144,6 +146,8 @@ REFUSED = {
     "draft head by size": ({**LLAMA, "draft_vocab_size": 32}, ["a draft head", "draft_vocab_size"]),
     "medusa": ({"medusa_num_heads": 3, "base_model_name_or_path": "x"}, ["a draft head"]),
     "weights index": ({"metadata": {}, "weight_map": {"a": "b"}}, ["an index of weight files"]),
+    "quantisation settings": ({"producer": {}, "quantization": {"quant_algo": "NVFP4"}}, ["settings of a quant"]),
+    "gptq settings": ({"bits": 4, "group_size": 128}, ["settings of a quantisation"]),
     "params.json": ({"dim": 64, "n_layers": 2, "n_heads": 8, "vocab_size": -1}, ["params.json"]),
     "generation settings": ({"eos_token_id": 2, "temperature": 0.6}, ["none of hidden_size"]),
     "masked": ({**LLAMA, "model_type": "frogbert", "architectures": ["FrogForMaskedLM"]}, ["an encoder"]),

@@ -88,7 +88,7 @@ def test_no_default_stands_in_for_a_missing_size(row, size):
 @pytest.mark.parametrize(
     ("name", "key"),
     [
-        ("gemma-2b", "head_dim"),
+        ("gemma-7b", "head_dim"),
         ("gemma-2b", "num_key_value_heads"),
         ("gemma-2b", "intermediate_size"),
         ("starcoder2-3b", "num_key_value_heads"),
@@ -100,7 +100,6 @@ def test_no_default_stands_in_for_a_missing_size(row, size):
         ("dots.llm1", "num_experts_per_tok"),
         ("dots.llm1", "first_k_dense_replace"),
         ("dots.llm1", "intermediate_size"),
-        ("llama-4-scout", "head_dim"),
         ("llama-4-scout", "interleave_moe_layer_step"),
         ("gpt-neo-1.3b", "window_size"),
         ("gpt-neo-1.3b", "attention_types"),
@@ -227,8 +226,8 @@ def test_ties_by_family_where_the_key_is_absent():
     tied = {kind for kind, family in FAMILIES.items() if family.tie}
     assert tied == {
         "bloom", "cohere", "cohere2", "ernie4_5", "ernie4_5_moe", "falcon", "gemma", "gemma2", "gemma3_text",
-        "gemma4_text", "gpt2", "gpt_bigcode", "gpt_neo", "minicpm", "minicpm3", "mpt", "opt", "refinedweb",
-        "refinedwebmodel", "smollm3", "starcoder2",
+        "gemma4_text", "gpt2", "gpt_bigcode", "gpt_neo", "minicpm", "minicpm3", "mpt", "openai-gpt", "opt",
+        "refinedweb", "refinedwebmodel", "smollm3", "starcoder2",
     }  # fmt: skip
     for name in ("gemma-2b", "falcon-7b", "pythia-70m"):
         data, model = CONFIGS[name], read(CONFIGS[name])
@@ -290,6 +289,12 @@ def test_the_same_size_under_two_keys_must_agree():
     assert read(LLAMA, model_max_length=9).max_position_embeddings == 512
 
 
+def test_the_class_default_of_head_dim_is_taken_only_where_it_is_what_sizes_imply():
+    assert attentions(CONFIGS["gemma-2b"], head_dim=...)[0].head_dim == 2048 // 8 == 256
+    assert "no 'head_dim'" in refused(CONFIGS["gemma-7b"], head_dim=...)
+    assert attentions(CONFIGS["olmo-1b"])[0].head_dim == 2048 // 16
+
+
 def test_rotary_shares():
     assert attentions(CONFIGS["phi-1.5"])[0].rope_dim == 32
     assert attentions(CONFIGS["phi-1.5"], partial_rotary_factor=0.25)[0].rope_dim == 16
@@ -304,8 +309,9 @@ def test_an_unknown_family_is_read_as_llama_only_if_nothing_else_is_in_it():
     frog = {**LLAMA, "architectures": ["FrogForCausalLM"], "model_type": "frog", "hidden_act": "silu"}
     model = read(frog)
     assert model.params == read(LLAMA).params
-    assert "'frog' is not a family that is known: it is read as llama" in model.warnings[0]
+    assert "'frog' and 'FrogForCausalLM': not a family that is known, but read as llama" in model.warnings[0]
     assert "known model_type" in refused(frog, hidden_act="gelu")
+    assert "encoder for other input (vision_config)" in refused(frog, vision_config={"layers": 2})
     assert "frog_head_size" in refused(frog, frog_head_size=64)
     assert "num_global_layers" in refused(frog, num_global_layers=[1, 2])
     assert "FrogModel" in refused(frog, architectures=["FrogModel"])

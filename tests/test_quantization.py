@@ -104,9 +104,14 @@ def test_activations_and_caches(config):
     cast["kv_cache_scheme"] = {"num_bits": 8, "type": "float"}
     formats = config({**LLAMA, "quantization_config": cast}).formats
     assert (formats.activation, formats.kv) == ("int8", "fp8")
-    modelopt = {"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}
-    formats = config({**LLAMA, "quantization_config": modelopt}).formats
-    assert (formats.activation, formats.kv) == ("fp8", "fp8")
+    for kv in (
+        {"kv_cache_quant_algo": "FP8"},
+        {"kv_cache_scheme": "FP8"},
+        {"kv_cache_scheme": cast["kv_cache_scheme"]},
+    ):
+        modelopt = {"quant_method": "modelopt", "quant_algo": "FP8", **kv}
+        formats = config({**LLAMA, "quantization_config": modelopt}).formats
+        assert (formats.activation, formats.kv) == ("fp8", "fp8")
 
 
 def test_what_is_not_known_is_never_silent(config):

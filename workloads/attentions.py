@@ -86,7 +86,7 @@ def _falcon_kv_heads(section: Section, heads: int) -> int:
 
 
 def _head_dim(section: Section, family: Family, hidden: int, heads: int) -> int:
-    if family.head_dim == "missing" or section.has("head_dim"):
+    if section.has("head_dim") or family.head_dim not in (None, hidden / heads):
         return section.size("head_dim")
     if hidden % heads:
         key = section.key("hidden_size") or "hidden_size"

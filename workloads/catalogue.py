@@ -21,7 +21,8 @@ FOLDER = Path(__file__).parent / "models"
 
 @cache
 def _files() -> dict[str, JsonFile]:
-    return {path.stem: read_json(path, WHAT, CONFIG_FILE_LIMIT) for path in sorted(FOLDER.glob("*.json"))}
+    paths = sorted(FOLDER.glob("*.json"), key=lambda path: path.stem)
+    return {path.stem: read_json(path, WHAT, CONFIG_FILE_LIMIT) for path in paths}
 
 
 @cache

@@ -10,7 +10,7 @@ from .attentions import read_attention
 from .checks import problem, shown
 from .families import FAMILIES, SAME_FAMILY, Family
 from .jsonfile import JsonFile, read_json
-from .language import language_part
+from .language import VISION_KEYS, language_part
 from .layers import Attention, Layer
 from .leftovers import leftovers
 from .mixtures import read_flag, read_mlps
@@ -116,7 +116,7 @@ def find_family(section: Section) -> tuple[str, bool]:
         todo = "Only models under their own type are costed: correct one of the two."
         raise section.refuse("architectures", shown(classes), f"the causal model of {kind}", todo)
     if row in FAMILIES:
-        return row, True
+        return row, by_class is not None or classes is None or row != str(kind).lower() or bool(section.keys)
     if by_class is not None:
         return by_class, True
     if kind is None and classes is None:
@@ -136,6 +136,10 @@ def _as_llama(section: Section) -> str:
     key = "model_type" if "model_type" in section.data else "architectures"
     needed = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size")
     missing = [name for name in needed if section.data.get(name) is None]
+    other = next((key for key in VISION_KEYS if section.data.get(key)), None)
+    if other is not None and not section.keys:
+        what = f"{shown(section.data[key])} with an encoder for other input ({other})"
+        raise section.refuse(key, what, "a known model_type (docs/models.md lists them)", "It is not known.")
     silu = section.data.get("hidden_act") in ("silu", "swish")
     todo = "A family that is built exactly like one of these can be given under its name."
     expected = "a known model_type (docs/models.md lists them)"
@@ -221,8 +225,8 @@ def _dtype(section: Section, whole: Section) -> str | None:
 def _unread(section: Section, left: list[str], kind: str, known: bool) -> tuple[str, ...]:
     said = []
     if not known:
-        name = section.data.get("model_type") or section.data.get("architectures")
-        said.append(f"{shown(name)} is not a family that is known: it is read as {kind}, whose keys it has.")
+        names = (section.data.get("model_type"), *(section.data.get("architectures") or ()))
+        said.append(f"{' and '.join(shown(n) for n in names if n)}: not a family that is known, but read as {kind}.")
     if left:
         said.append(f"Keys that look like sizes and were not understood, so left aside: {', '.join(left)}.")
     return tuple(said)

@@ -6,6 +6,7 @@ A row of FAMILIES is what a config file does not say. docs/models.md lists them 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from .weights import RMSNORM, NormKind
 
@@ -69,8 +70,9 @@ class Family:
     kv_heads: str = "all"
     """Where num_key_value_heads is absent: "all" heads have their own K and V, or it is "missing"; "falcon", "one",
     "varied" and "chatglm" go by keys of their own."""
-    head_dim: str = "implied"
-    """Where head_dim is absent: hidden_size / heads is "implied", or it is "missing"."""
+    head_dim: int | None = None
+    """head_dim of its class in transformers where the key is absent, which must then be hidden_size / heads as well.
+    None: hidden_size / heads is meant, whatever comes out."""
     width: str = "given"
     """MLP width: "given"; "four" times hidden_size where absent; "half" of what is given (Qwen); "mpt"; or "varied", by
     layer."""
@@ -97,15 +99,15 @@ class Family:
     """Keys that look like sizes and change nothing that is counted."""
 
 
-_ALL_BIASED = {"qkv_bias": True, "out_bias": True, "mlp_bias": True}
-_ATTENTION_BIAS: dict[str, Flag] = {"qkv_bias": ("attention_bias", False), "out_bias": ("attention_bias", False)}
-_PLAIN = {"gated": False, "norm": LAYERNORM}
+_ALL_BIASED: dict[str, Any] = {"qkv_bias": True, "out_bias": True, "mlp_bias": True}
+_ATTENTION_BIAS: dict[str, Any] = {"qkv_bias": ("attention_bias", False), "out_bias": ("attention_bias", False)}
+_PLAIN: dict[str, Any] = {"gated": False, "norm": LAYERNORM}
 
 LLAMA = Family(("llama",), **_ATTENTION_BIAS, mlp_bias=("mlp_bias", False))
 MISTRAL = Family(("mistral",), kv_heads="missing", window="always", window_default=4096)
 QWEN2 = Family(("qwen2",), qkv_bias=True, kv_heads="missing", window="asked")
-QWEN3 = Family(("qwen3",), **_ATTENTION_BIAS, kv_heads="missing", head_dim="missing", qk_norm="head", window="asked")
-GEMMA = Family(("gemma",), tie=True, kv_heads="missing", head_dim="missing", activation="gelu", **_ATTENTION_BIAS)
+QWEN3 = Family(("qwen3",), **_ATTENTION_BIAS, kv_heads="missing", head_dim=128, qk_norm="head", window="asked")
+GEMMA = Family(("gemma",), tie=True, kv_heads="missing", head_dim=256, activation="gelu", **_ATTENTION_BIAS)
 GEMMA3 = replace(GEMMA, classes=("gemma3",), norms="both", qk_norm="head", window="pattern", window_every=6)
 DEEPSEEK_MOE = Routing(dense="first", shared="n_shared_experts", correction=True)
 DEEPSEEK = Family(("deepseekv3",), latent=True, moe=DEEPSEEK_MOE)
@@ -135,7 +137,7 @@ STABLELM = Family(("stablelm", "stablelmepoch"), norm=LAYERNORM, qkv_bias=("use_
 GRANITE = Family(("granite",), **_ATTENTION_BIAS, mlp_bias=("mlp_bias", False))
 COHERE = Family(("cohere",), norm=SCALE_LAYERNORM, tie=True, parallel=True, **_ATTENTION_BIAS, qk_norm="heads",
                 qk_norm_if=("use_qk_norm", False))  # fmt: skip
-GLM = Family(("glm",), qkv_bias=("attention_bias", False), kv_heads="missing", head_dim="missing", rope=0.5)
+GLM = Family(("glm",), qkv_bias=("attention_bias", False), kv_heads="missing", head_dim=128, rope=0.5)
 GLM4_MOE = replace(GLM, classes=("glm4moe",), moe=DEEPSEEK_MOE, qk_norm="head", qk_norm_if=("use_qk_norm", False))
 INTERNLM = Family(("internlm",), qkv_bias=("bias", True), out_bias=("bias", True))
 ERNIE = Family(("ernie4_5", "ernie4_5_"), tie=True, kv_heads="missing", qkv_bias=("use_bias", False),
@@ -155,9 +157,9 @@ FAMILIES: dict[str, Family] = {
     "nemotron-nas": replace(LLAMA, classes=("decilm",), kv_heads="varied", width="varied", vary="blocks"),
     "hunyuan_v1_dense": replace(LLAMA, classes=("hunyuandensev1",), mlp_bias=False, qk_norm="head"),
     "seed_oss": Family(("seedoss",), qkv_bias=("attention_bias", True), out_bias=("attention_out_bias", False),
-                       mlp_bias=("mlp_bias", False), kv_heads="missing", head_dim="missing"),
+                       mlp_bias=("mlp_bias", False), kv_heads="missing", head_dim=128),
     "helium": Family(("helium",), **_ATTENTION_BIAS, mlp_bias=("mlp_bias", False), kv_heads="missing",
-                     head_dim="missing"),
+                     head_dim=128),
     "internlm": INTERNLM,
     "internlm2": replace(INTERNLM, classes=("internlm2",)),
     "internlm3": Family(("internlm3",), qkv_bias=("qkv_bias", False), out_bias=("bias", False),
@@ -173,12 +175,13 @@ FAMILIES: dict[str, Family] = {
     "qwen2_moe": replace(QWEN2, classes=("qwen2moe",), qkv_bias=("qkv_bias", True), moe=Routing(
         dense="step", shared="shared_expert_intermediate_size", shared_gate=True)),
     "qwen3": QWEN3,
-    "qwen3_moe": replace(QWEN3, classes=("qwen3moe",), head_dim="implied", moe=Routing(dense="step")),
+    "qwen3_moe": replace(QWEN3, classes=("qwen3moe",), head_dim=None, moe=Routing(dense="step")),
     "mimo": replace(QWEN2, classes=("mimo",)),
     "gemma": GEMMA,
     "gemma2": replace(GEMMA, classes=("gemma2",), norms="both", window="pattern", window_every=2),
     "gemma3_text": GEMMA3,
-    "gemma4_text": replace(GEMMA3, classes=("gemma4",), vary="gemma4", moe=Routing(optional=True)),
+    "gemma4_text": replace(GEMMA3, classes=("gemma4",), vary="gemma4", moe=Routing(optional=True),
+                           harmless=("vocab_size_per_layer_input",)),
     "deepseek": Family(("deepseek",), **_ATTENTION_BIAS, moe=replace(DEEPSEEK_MOE, correction=False, optional=True)),
     "deepseek_v2": replace(DEEPSEEK, classes=("deepseekv2",),
                            moe=replace(DEEPSEEK_MOE, correction=False, optional=True)),
@@ -193,19 +196,20 @@ FAMILIES: dict[str, Family] = {
     "dots1": Family(("dots1",), **_ATTENTION_BIAS, kv_heads="missing", qk_norm="head", moe=DEEPSEEK_MOE,
                     window="asked"),
     "chatglm": Family(("chatglm", "chatglmmodel", "chatglmforconditionalgeneration"), rope=0.5, kv_heads="chatglm",
-                      head_dim="implied", qkv_bias=("add_qkv_bias", False), out_bias=("add_bias_linear", False),
+                      qkv_bias=("add_qkv_bias", False), out_bias=("add_bias_linear", False),
                       mlp_bias=("add_bias_linear", False), final_norm=("post_layer_norm", True), vary="chatglm"),
     "gpt_oss": Family(("gptoss",), qkv_bias=("attention_bias", True), out_bias=("attention_bias", True), sinks=True,
-                      kv_heads="missing", head_dim="missing", activation="swiglu_clamped", window="pattern",
+                      kv_heads="missing", head_dim=64, activation="swiglu_clamped", window="pattern",
                       window_every=2, moe=Routing("intermediate_size", bias=True, router_bias=True)),
-    "llama4_text": Family(("llama4",), **_ATTENTION_BIAS, kv_heads="missing", head_dim="missing", qk_norm="bare",
+    "llama4_text": Family(("llama4",), **_ATTENTION_BIAS, kv_heads="missing", head_dim=128, qk_norm="bare",
                           qk_norm_if=("use_qk_norm", True), nope_every=4, window="chunk", vary="llama4",
                           moe=Routing("intermediate_size", dense="interleave", shared="intermediate_size")),
-    "minimax_m2": Family(("minimaxm2",), kv_heads="missing", head_dim="missing", qk_norm="row",
+    "minimax_m2": Family(("minimaxm2",), kv_heads="missing", head_dim=128, qk_norm="row",
                          qk_norm_if=("use_qk_norm", True), window="always",
-                         moe=Routing("intermediate_size", correction=("use_routing_bias", True))),
+                         moe=Routing("intermediate_size", correction=("use_routing_bias", True)),
+                         harmless=("mtp_transformer_layers",)),
     "mimo_v2_flash": Family(("mimov2flash",), qkv_bias=("attention_bias", False), kv_heads="missing",
-                            head_dim="missing", window="hybrid", vary="mimo",
+                            head_dim=192, window="hybrid", vary="mimo",
                             harmless=("sliding_window_size", "attention_chunk_size"),
                             moe=replace(DEEPSEEK_MOE, correction=True)),
     "ernie4_5": ERNIE,
@@ -230,6 +234,7 @@ FAMILIES: dict[str, Family] = {
     "cohere2": replace(COHERE, classes=("cohere2",), window="pattern", window_every=4, vary="cohere2"),
     "phi": PHI,
     "phi-msft": replace(PHI, classes=("phimsft",)),
+    "mixformer-sequential": replace(PHI, classes=("mixformersequential",), harmless=("architecture",)),
     "phi3": Family(("phi3",), **_ATTENTION_BIAS, mlp_bias=("mlp_bias", False), head_bias=("lm_head_bias", False),
                    window="always", harmless=("full_attn_mod", "interpolate_factor")),
     "phimoe": Family(("phimoe",), norm=LAYERNORM, **_ATTENTION_BIAS, head_bias=("lm_head_bias", False),
@@ -237,6 +242,7 @@ FAMILIES: dict[str, Family] = {
     "stablelm": STABLELM,
     "stablelm_epoch": STABLELM,
     "gpt2": GPT2,
+    "openai-gpt": replace(GPT2, classes=("openaigptlmhead",), norms="after", final_norm=False),
     "gpt_bigcode": replace(GPT2, classes=("gptbigcode",), kv_heads="one"),
     "gpt_neo": replace(GPT2, classes=("gptneo",), qkv_bias=False, window="gpt_neo"),
     "gptj": GPTJ,
@@ -286,5 +292,6 @@ SAME_FAMILY = {
     "llava_mistral": "mistral",
     "llava_qwen": "qwen2",
     "phi3_v": "phi3",
+    "phi4mm": "phi3",
 }
 """Other names of the same layers."""

@@ -9,7 +9,7 @@ from .jsonfile import JsonFile
 from .refusals import LANGUAGE_KEYS, SIZE_KEYS, has_sizes, recognise
 from .section import Section
 
-VISION_KEYS = ("vision_config", "visual", "mm_vision_tower", "mm_hidden_size", "vision_tower", "img_processor",
+VISION_KEYS = ("vision_config", "visual", "audio", "mm_vision_tower", "mm_hidden_size", "vision_tower", "img_processor",
                "audio_config", "audio_processor", "speech_config", "embd_layer")  # fmt: skip
 ONLY_LANGUAGE = "Only the language part is costed"
 
@@ -60,5 +60,6 @@ def _with_outer_type(section: Section) -> Section:
     """A language model without a type of its own has that of the file around it."""
     if section.data.get("model_type") or section.data.get("architectures"):
         return section
-    outer = {key: section.file.data[key] for key in ("model_type", "architectures") if key in section.file.data}
+    keys = ("model_type", "architectures")
+    outer: dict[str, Any] = {key: section.file.data[key] for key in keys if key in section.file.data}
     return Section(section.file, section.keys, {**section.data, **outer})

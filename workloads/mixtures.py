@@ -129,7 +129,7 @@ def _first(section: Section, layers: int) -> list[bool]:
     if types is not None:
         if set(types) - {"dense", "sparse"}:
             raise section.refuse("mlp_layer_types", shown(types), "dense or sparse for each layer", "Correct it.")
-        section.get("first_k_dense_replace")
+        section.used.update(("first_k_dense_replace", "moe_layer_freq"))
         return [kind == "sparse" for kind in types]
     if isinstance(section.get("moe_layer_freq"), list):
         flags = section.per_layer("moe_layer_freq", layers) or []

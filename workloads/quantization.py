@@ -34,6 +34,8 @@ def read_formats(config: Section, layers: tuple[Layer, ...]) -> tuple[Formats | 
     if key is None:
         return None, ()
     section = config.inner(key)
+    if not section.data:
+        return None, ()
     method = section.get("quant_method")
     if method is None and ("quant_algo" in section.data or "quantization" in section.data):
         method = "modelopt"
@@ -183,7 +185,7 @@ def _modelopt(section: Section, method: str) -> Formats:
     if algo not in MODELOPT:
         todo = "Other algorithms are not costed."
         raise inner.refuse("quant_algo", shown(algo), f"one of {', '.join(MODELOPT)}", todo)
-    kv = str(inner.get("kv_cache_quant_algo") or "").lower() or None
+    kv = str(inner.get("kv_cache_quant_algo") or "").lower() or _cache_type(inner)
     activation = {"FP8": "fp8", "W4A8_AWQ": "fp8", "NVFP4": "nvfp4", "W8A8_SQ_PER_CHANNEL": "int8"}.get(algo)
     return _formats(inner, "modelopt", MODELOPT[algo], activation=activation, kv=kv)
 
@@ -197,9 +199,15 @@ def _compressed(section: Section, method: str) -> Formats:
         todo = "Files with several schemes are not costed."
         raise section.refuse("config_groups", what, "one scheme for all groups", todo)
     weight, activation = found[0]
+    return _formats(section, method, weight, activation=activation, kv=_cache_type(section))
+
+
+def _cache_type(section: Section) -> str | None:
+    """Element type of the KV cache: ModelOpt's name, or compressed-tensors' object."""
+    if isinstance(section.get("kv_cache_scheme"), str):
+        return str(section.data["kv_cache_scheme"]).lower()
     kv = section.inner("kv_cache_scheme")
-    kv_type = f"{'fp' if kv.get('type') == 'float' else 'int'}{kv.get('num_bits')}" if kv.data else None
-    return _formats(section, method, weight, activation=activation, kv=kv_type)
+    return f"{'fp' if kv.get('type') == 'float' else 'int'}{kv.get('num_bits')}" if kv.data else None
 
 
 def _scheme(group: Section) -> tuple[Format, str | None]:
@@ -216,9 +224,8 @@ def _scheme(group: Section) -> tuple[Format, str | None]:
         blocks[strategy] = (value[0], value[1])
     if strategy not in blocks:
         raise weights.refuse("strategy", shown(strategy), "tensor, channel, group or block", "Others are not costed.")
-    nvfp4 = floats and bits == 4 and blocks[strategy] == (1, 16)
-    name = "nvfp4" if nvfp4 else f"{'fp' if floats else 'int'}{bits}"
-    scale = 8 if nvfp4 else 16
+    micro = {(1, 16): "nvfp4", (1, 32): "mxfp4"}.get(blocks[strategy]) if floats and bits == 4 else None
+    name, scale = micro or f"{'fp' if floats else 'int'}{bits}", 8 if micro else 16
     zero = bits if weights.get("symmetric") is False else 0
     cast = f"{'fp' if inputs.get('type') == 'float' else 'int'}{inputs.get('num_bits')}" if inputs.data else None
     return Format(name, bits, blocks[strategy], scale, zero), "nvfp4" if cast == "fp4" else cast

@@ -59,6 +59,12 @@ def _no_model(config: Config) -> str:
     return "" if has_sizes(config) else _has(config, "tokenizer_class", "_class_name", "added_tokens_decoder")
 
 
+def _quantisation(config: Config) -> str:
+    inner = config.get("quantization")
+    ours = (isinstance(inner, dict) and "quant_algo" in inner) or {"bits", "group_size"} <= set(config)
+    return "" if has_sizes(config) or not ours else "quantization" if inner else "bits"
+
+
 def _index(config: Config) -> str:
     return "weight_map" if isinstance(config.get("weight_map"), dict) else ""
 
@@ -135,6 +141,7 @@ REFUSALS: tuple[tuple[str, Callable[[Config], str], str], ...] = (
     ("a table of several models", _table, "Save the entry of one model in a file of its own."),
     ("an ONNX Runtime GenAI configuration", _onnx, "Give the model's Hugging Face config.json."),
     ("a Hugging Face pipeline or tokenizer file", _no_model, "Give the model's config.json."),
+    ("settings of a quantisation", _quantisation, "Give the model's config.json."),
     ("an index of weight files", _index, "Give the model's config.json."),
     ("a params.json of original weights", _params, "Give the model's Hugging Face config.json."),
     ("an adapter (LoRA and kin)", _adapter, "Give the config.json of the model that it adapts."),

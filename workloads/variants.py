@@ -145,8 +145,9 @@ def _blocks(section: Section, layers: Layers) -> Layers:
 
 def _block(section: Section, layer: Layer, block: Any) -> Layer:
     where, todo = "block_configs", "Only plain attention, plain MLPs and no_op are costed."
-    parts = [block.get(key) if isinstance(block, dict) else None for key in ("attention", "ffn")]
-    if not all(isinstance(part, dict) for part in parts):
+    both = [block.get(key) if isinstance(block, dict) else None for key in ("attention", "ffn")]
+    parts = [part for part in both if isinstance(part, dict)]
+    if len(parts) < 2:
         raise section.refuse(where, shown(block), "objects with attention and ffn", todo)
     attention, ffn = parts
     odd = ("replace_with_linear", "sparsify", "window_length", "num_sink_tokens", "mamba", "llama4", "moe")

@@ -11,7 +11,7 @@ from .model import CONTEXT_LIMIT
 from .section import Section
 
 Windows = tuple[int | None, ...]
-FULL = ("full_attention", "attention", "global", "full")
+FULL = ("full_attention", "attention", "global", "full", "deepseek_sparse_attention")
 LOCAL = ("sliding_attention", "chunked_attention", "local", "sliding")
 
 
