@@ -12,6 +12,8 @@ from stallscope.workloads.config import model_of
 from stallscope.workloads.families import FAMILIES, SAME_FAMILY
 from stallscope.workloads.jsonfile import JsonFile
 from stallscope.workloads.layers import Attention, Experts, Indexer, LatentAttention, Layer, Mlp
+from stallscope.workloads.quantization import METHODS
+from stallscope.workloads.section import ALIASES
 from stallscope.workloads.variants import VARIANTS
 from stallscope.workloads.windows import WINDOWS
 
@@ -56,6 +58,13 @@ def test_the_tables_of_families_have_no_dead_rows():
     for kind, family in FAMILIES.items():
         assert kind == kind.lower()
         assert family.classes, kind
+
+
+def test_the_page_names_every_family_method_and_key():
+    page = (Path(__file__).parents[1] / "docs" / "models.md").read_text(encoding="utf-8")
+    keys = {key for names in ALIASES.values() for key in names}
+    for name in {*FAMILIES, *SAME_FAMILY, *METHODS, *keys}:
+        assert f"`{name}`" in page, name
 
 
 ODD = (None, True, False, 0, -1, 3, 2.5, 1e300, 10**40, "", "64", [], [1], [None], {}, {"a": 1}, [[["x"]]])
