@@ -212,6 +212,22 @@ def test_listings_name_what_is_shipped() -> None:
         assert max(map(len, invoke(listing).stdout.splitlines())) <= 100
 
 
+def test_models_by_name_and_file_with_all_their_numbers(tmp_path: Path) -> None:
+    rows = json.loads(invoke("models", "--json", "-").stdout)
+    assert len(rows) >= 60
+    assert {"parameters", "active_parameters", "kv_bytes_per_token", "source"} <= set(rows[0])
+    sizes = {"hidden_size": 8, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 12}
+    (tmp_path / "mine.json").write_text(json.dumps({"model_type": "llama", "vocab_size": 10, "frog_size": 1} | sizes))
+    shown = invoke("models", "mixtral-8x7b", str(tmp_path / "mine.json"))
+    assert re.search(r"mixtral-8x7b +46,702,792,704 +12,879,925,248 +131,072", shown.stdout)
+    assert "mine: Keys that look like sizes and were not understood, so left aside: frog_size." in shown.stdout
+    one_error(invoke("models", "mixtral-8x7"), "Did you mean 'mixtral-8x7b'")
+    said = invoke("check", str(tmp_path / "mine.json")).stdout
+    assert "1,848 parameters, 96 bytes of KV cache per token in bf16; fine" in said
+    (tmp_path / "adapter.json").write_text('{"peft_type": "LORA", "r": 8}')
+    one_error(invoke("check", str(tmp_path / "adapter.json")), "an adapter")
+
+
 def test_check_says_what_a_file_is(tmp_path: Path) -> None:
     from stallscope import Request, decode_graph, load_model
     from stallscope.arch.load import CHIPS

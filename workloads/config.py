@@ -97,7 +97,7 @@ def find_family(section: Section) -> tuple[str, bool]:
     that is not known unless its keys are exactly those of Llama.
     """
     data = section.data
-    classes = data.get("architectures")
+    classes = None if data.get("architectures") == [] else data.get("architectures")
     if classes is not None and (not isinstance(classes, list) or not classes or not isinstance(classes[0], str)):
         raise section.refuse("architectures", shown(classes), "a list with one class name", "Correct it.")
     kind, by_class = data.get("model_type"), None

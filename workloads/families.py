@@ -137,11 +137,12 @@ STABLELM = Family(("stablelm", "stablelmepoch"), norm=LAYERNORM, qkv_bias=("use_
 GRANITE = Family(("granite",), **_ATTENTION_BIAS, mlp_bias=("mlp_bias", False))
 COHERE = Family(("cohere",), norm=SCALE_LAYERNORM, tie=True, parallel=True, **_ATTENTION_BIAS, qk_norm="heads",
                 qk_norm_if=("use_qk_norm", False))  # fmt: skip
-GLM = Family(("glm",), qkv_bias=("attention_bias", False), kv_heads="missing", head_dim=128, rope=0.5)
-GLM4_MOE = replace(GLM, classes=("glm4moe",), moe=DEEPSEEK_MOE, qk_norm="head", qk_norm_if=("use_qk_norm", False))
+GLM = Family(("glm",), qkv_bias=("attention_bias", True), kv_heads="missing", head_dim=128, rope=0.5)
+GLM4_MOE = Family(("glm4moe",), qkv_bias=("attention_bias", False), kv_heads="missing", rope=0.5, qk_norm="head",
+                  qk_norm_if=("use_qk_norm", False), moe=DEEPSEEK_MOE)  # fmt: skip
 INTERNLM = Family(("internlm",), qkv_bias=("bias", True), out_bias=("bias", True))
-ERNIE = Family(("ernie4_5", "ernie4_5_"), tie=True, kv_heads="missing", qkv_bias=("use_bias", False),
-               out_bias=("use_bias", False), mlp_bias=("use_bias", False))  # fmt: skip
+ERNIE = Family(("ernie4_5", "ernie4_5_"), tie=True, kv_heads="missing", head_dim=128,
+               qkv_bias=("use_bias", False), out_bias=("use_bias", False), mlp_bias=("use_bias", False))  # fmt: skip
 
 FAMILIES: dict[str, Family] = {
     "llama": LLAMA,
@@ -167,7 +168,7 @@ FAMILIES: dict[str, Family] = {
     "baichuan": Family(("baichuan",), positions="baichuan"),
     "mistral": MISTRAL,
     "ministral": replace(MISTRAL, classes=("ministral",), window="pattern", window_default=None),
-    "ministral3": replace(MISTRAL, classes=("ministral3",), window_default=None),
+    "ministral3": replace(MISTRAL, classes=("ministral3",), window_default=None, head_dim=128),
     "mixtral": replace(MISTRAL, classes=("mixtral",), window_default=None, moe=Routing("intermediate_size")),
     "qwen": Family(("qwenlmhead",), qkv_bias=True, out_bias=("not no_bias", False), mlp_bias=("not no_bias", False),
                    width="half", harmless=("ffn_inter_padding_size",)),
@@ -213,8 +214,9 @@ FAMILIES: dict[str, Family] = {
                             harmless=("sliding_window_size", "attention_chunk_size"),
                             moe=replace(DEEPSEEK_MOE, correction=True)),
     "ernie4_5": ERNIE,
-    "ernie4_5_moe": replace(ERNIE, classes=("ernie4_5_moe", "ernie4_5_moe_"), head_bias=("use_bias", False),
-                            moe=Routing(dense="range", shared="moe_num_shared_experts", correction=True)),
+    "ernie4_5_moe": replace(ERNIE, classes=("ernie4_5_moe", "ernie4_5_moe_"), head_dim=None,
+                            head_bias=("use_bias", False), moe=Routing(
+                                dense="range", shared="moe_num_shared_experts", correction=True)),
     "bailing_moe": Family(("bailingmoe",), kv_heads="missing", qkv_bias=("use_qkv_bias", False),
                           out_bias=("use_bias", False),
                           moe=Routing(dense="first", shared="num_shared_experts")),
