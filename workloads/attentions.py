@@ -13,7 +13,7 @@ def read_attention(section: Section, family: Family, hidden: int) -> Attention |
     """One layer's attention. Raises StallscopeError."""
     heads = section.size("num_attention_heads")
     if family.latent and (section.has("kv_lora_rank") or section.get("use_mla") is not False):
-        return _latent(section, heads)
+        return _latent(section, family, hidden, heads)
     kv_heads = _kv_heads(section, family, heads)
     if heads % kv_heads:
         key = section.key("num_key_value_heads") or "num_attention_heads"
@@ -37,12 +37,13 @@ def read_attention(section: Section, family: Family, hidden: int) -> Attention |
     )
 
 
-def _latent(section: Section, heads: int) -> LatentAttention:
+def _latent(section: Section, family: Family, hidden: int, heads: int) -> LatentAttention:
     """DeepSeek's attention; num_key_value_heads and head_dim say nothing there."""
     for key in ("num_key_value_heads", "head_dim", "qk_head_dim"):
         section.get(key)
     if "q_lora_rank" not in section.data:
         section.size("q_lora_rank")
+    implied = family.implied_value_dim and not section.has("v_head_dim") and hidden % heads == 0
     index = section.maybe("index_n_heads")
     indexer = None
     if index is not None:
@@ -52,7 +53,7 @@ def _latent(section: Section, heads: int) -> LatentAttention:
         section.size("kv_lora_rank"),
         section.size("qk_nope_head_dim"),
         section.size("qk_rope_head_dim"),
-        section.size("v_head_dim"),
+        hidden // heads if implied else section.size("v_head_dim"),
         section.maybe("q_lora_rank"),
         bias=section.flag("attention_bias"),
         indexer=indexer,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from .windows import read_windows, roped_layers
 
 CONFIG_FILE_LIMIT = 2**20
 WHAT = "Hugging Face config.json"
-PREDICTION_KEYS = ("num_nextn_predict_layers", "num_mtp_modules", "mtp_num_layers")
+PREDICTION_KEYS = ("num_nextn_predict_layers", "num_mtp_modules", "num_mtp_layers", "mtp_num_layers")
 DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 
 
@@ -131,25 +132,29 @@ def _kin(row: str, by_class: str) -> bool:
     return replace(families[0], classes=(), harmless=()) == replace(families[1], classes=(), harmless=())
 
 
+PART_OF_ANOTHER = re.compile(r"encoder|vision|audio|speech|text_model")
+"""In the name of a type that is not known: no language model by itself."""
+
+
 def _as_llama(section: Section) -> str:
     """ "llama" for a family that is not known, if all sizes of a Llama are there and nothing else looks like one."""
     key = "model_type" if "model_type" in section.data else "architectures"
     needed = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size")
     missing = [name for name in needed if section.data.get(name) is None]
-    other = next((key for key in VISION_KEYS if section.data.get(key)), None)
-    if other is not None and not section.keys:
-        what = f"{shown(section.data[key])} with an encoder for other input ({other})"
-        raise section.refuse(key, what, "a known model_type (docs/models.md lists them)", "It is not known.")
+    odd = [name for name in ("layer_types", "sliding_window") if section.data.get(name)]
+    odd += [name for name in VISION_KEYS if section.data.get(name)]
+    part = PART_OF_ANOTHER.search(f"{section.data.get('model_type')} {section.data.get('architectures')}".lower())
     silu = section.data.get("hidden_act") in ("silu", "swish")
     todo = "A family that is built exactly like one of these can be given under its name."
     expected = "a known model_type (docs/models.md lists them)"
-    if missing or not silu:
-        found = f"{shown(section.data[key])}, without {', '.join(missing) or 'hidden_act silu'}"
-        raise section.refuse(key, found, expected, todo)
+    if missing or not silu or odd or part:
+        found = f"{shown(section.data[key])}"
+        found += f", without {', '.join(missing) or 'hidden_act silu'}" if missing or not silu else ""
+        raise section.refuse(key, found + (f", with {', '.join(odd)}" if odd else ""), expected, todo)
     probe = Section(section.file, section.keys, section.data)
     for name in (*needed, "num_key_value_heads", "head_dim", "max_position_embeddings", "hidden_act"):
         probe.key(name)
-    probe.used.update({"attention_bias", "mlp_bias", "sliding_window", "architectures"})
+    probe.used.update({"attention_bias", "mlp_bias", "architectures"})
     left = leftovers(probe, ())
     if left:
         found = f"{shown(section.data[key])}, with {', '.join(left[:8])}"

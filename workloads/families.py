@@ -90,6 +90,8 @@ class Family:
     window_default: int | None = None
     """Window of a file without the key; used with a warning."""
     latent: bool = False
+    implied_value_dim: bool = False
+    """Latent attention without v_head_dim: hidden_size / heads is meant."""
     moe: Routing | None = None
     nested: tuple[str, ...] = ()
     """Keys whose objects hold sizes as well."""
@@ -190,7 +192,7 @@ FAMILIES: dict[str, Family] = {
     "deepseek_v32": replace(DEEPSEEK, classes=("deepseekv32",)),
     "glm4_moe_lite": replace(DEEPSEEK, classes=("glm4moelite",)),
     "glm_moe_dsa": replace(DEEPSEEK, classes=("glmmoedsa",)),
-    "minicpm3": Family(("minicpm3",), latent=True, tie=True, mlp_bias=("mlp_bias", False)),
+    "minicpm3": Family(("minicpm3",), latent=True, implied_value_dim=True, tie=True, mlp_bias=("mlp_bias", False)),
     "glm": GLM,
     "glm4": replace(GLM, classes=("glm4",), norms="both"),
     "glm4_moe": GLM4_MOE,
@@ -274,26 +276,11 @@ FAMILIES: dict[str, Family] = {
 """model_type, in lower case -> its family."""
 
 SAME_FAMILY = {
-    "baichuan2": "baichuan",
-    "gemma3": "gemma3_text",
-    "gemma4": "gemma4_text",
-    "kimi_k2": "deepseek_v3",
-    "llama4": "llama4_text",
-    "phi4": "phi3",
-    "qwen2_vl": "qwen2",
-    "qwen2_vl_text": "qwen2",
-    "qwen2_5_vl": "qwen2",
-    "qwen2_5_vl_text": "qwen2",
-    "qwen2_5_omni_text": "qwen2",
-    "qwen3_vl_text": "qwen3",
-    "qwen3_vl_moe_text": "qwen3_moe",
-    "glm4v_text": "glm4",
-    "glm4v_moe_text": "glm4_moe",
-    "llava": "llama",
-    "llava_llama": "llama",
-    "llava_mistral": "mistral",
-    "llava_qwen": "qwen2",
-    "phi3_v": "phi3",
-    "phi4mm": "phi3",
-}
+    "baichuan2": "baichuan", "gemma3": "gemma3_text", "gemma4": "gemma4_text", "kimi_k2": "deepseek_v3",
+    "llama4": "llama4_text", "phi4": "phi3", "qwen2_vl": "qwen2", "qwen2_vl_text": "qwen2", "qwen2_5_vl": "qwen2",
+    "qwen2_5_vl_text": "qwen2", "qwen2_5_omni_text": "qwen2", "qwen3_vl_text": "qwen3",
+    "qwen3_vl_moe_text": "qwen3_moe", "glm4v_text": "glm4", "glm4v_moe_text": "glm4_moe", "llava": "llama",
+    "llava_llama": "llama", "llava_mistral": "mistral", "llava_qwen": "qwen2", "phi3_v": "phi3", "phi4mm": "phi3",
+    "phi4_multimodal": "phi3",
+}  # fmt: skip
 """Other names of the same layers."""

@@ -96,7 +96,7 @@ class Section:
         null = next((key for key in ALIASES.get(name, (name,)) if key in self.data), None)
         if null is not None:
             raise self.refuse(null, "null", "a positive whole number", todo)
-        others = ALIASES.get(name, (name,))[1:]
+        others = [key for key in ALIASES.get(name, ()) if key != name]
         found = f"no {name!r}" + (f" (nor {', '.join(others)})" if others else "")
         raise problem(self.place, found, "a positive whole number under it", todo)
 

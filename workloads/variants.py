@@ -124,7 +124,7 @@ def _mpt(section: Section, layers: Layers) -> Layers:
     if kind not in kinds:
         expected = "multihead_attention, multiquery_attention or grouped_query_attention"
         raise section.refuse("attn_type", shown(kind), expected, "Other kinds are not costed.")
-    alibi, rope = section.flag("alibi"), section.flag("rope")
+    alibi, rope = section.flag("alibi", True), section.flag("rope")
     if not section.flag("no_bias", True):
         raise section.refuse("no_bias", "false", "true", "MPT with biases is not costed.")
     if not (alibi or rope):
