@@ -72,6 +72,8 @@ def test_the_language_model_in_other_files(config):
     for outer in (
         {"model_type": "x_vl", "text_config": inner, "vision_config": {"hidden_size": 7}},
         {"model_type": "x_chat", "llm_config": inner},
+        {"text_config": inner, "vision_config": {"hidden_size": 7}},
+        {"architectures": ["Eagle2VLForConditionalGeneration"], "text_config": inner, "vision_config": {"layers": 7}},
         {"model_type": "x_omni", "thinker_config": {"text_config": inner, "audio_config": {"layers": 2}}},
         {"model_type": "llama", "text_config": without("model_type") | {"architectures": None}},
         {**LLAMA, "visual": {"layers": 48}},
@@ -160,6 +162,7 @@ REFUSED = {
     "diffusion": ({**LLAMA, "model_type": "llada"}, ["a diffusion language model"]),
     "encoder inside": ({"text_config": {"model_type": "t5", "d_model": 8}}, ["encoder-decoder"]),
     "git-lfs": ("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n", ["a Git LFS pointer"]),
+    "a web page": ("<!DOCTYPE html>\n<html></html>", ["a page of HTML or XML"]),
     "comments": ('{\n  // sizes\n  "hidden_size": 64}', ["config.json:2", "broken JSON"]),
     "infinite": ('{"hidden_size": 1e999}', ["1e999"]),
     "a table": ({"a": LLAMA, "b": MISTRAL}, ["a table of several models", "a, b", "one model"]),

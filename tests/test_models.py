@@ -248,5 +248,3 @@ def test_the_largest_model_becomes_a_graph_at_once():
     start = time.perf_counter()
     decode_graph(load_model("llama-3.1-405b"), Request(context=131_072))
     assert time.perf_counter() - start < 0.5
-
-

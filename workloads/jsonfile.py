@@ -69,6 +69,9 @@ def read_json(path: Path, what: str, limit_bytes: int) -> JsonFile:
         if text.startswith("version https://git-lfs"):
             todo = "Fetch the file itself (git lfs pull)."
             raise problem(where, "a Git LFS pointer, not the file that it stands for", f"a {what}", todo) from None
+        if text.lstrip().startswith("<"):
+            todo = "Download the file itself, not the page that shows it."
+            raise problem(where, "a page of HTML or XML", f"a {what}", todo) from None
         found = f"broken JSON at column {error.colno} ({error.msg})"
         if error.msg == "Extra data":
             found = f"more text behind the first JSON value, at column {error.colno}"

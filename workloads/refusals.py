@@ -47,6 +47,8 @@ def _class(config: Config, pattern: re.Pattern[str]) -> str:
 
 def _table(config: Config) -> str:
     inner = [key for key, value in config.items() if isinstance(value, dict) and has_sizes(value)]
+    if set(inner) & set(LANGUAGE_KEYS):
+        return ""
     return ", ".join(inner) if len(inner) > 1 and len(inner) == len(config) else ""
 
 
@@ -80,7 +82,8 @@ def _adapter(config: Config) -> str:
 def _draft(config: Config) -> str:
     kinds = ("eagle", "medusa", "hydra", "mlp-speculator", "speculator", "deepseek-mtp")
     keys = ("draft_vocab_size", "medusa_num_heads", "medusa_num_layers", "speculators_model_type", "eagle_config")
-    return _has(config, *keys) or _type_begins(config, *kinds) or _class(config, DRAFT_CLASS)
+    by_name = "" if "vision_config" in config else _type_begins(config, *kinds) or _class(config, DRAFT_CLASS)
+    return _has(config, *keys) or by_name
 
 
 def _encoder_decoder(config: Config) -> str:
