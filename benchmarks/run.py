@@ -198,11 +198,76 @@ def _depth(k: Any, machine: Any, program: Any, prog: Any) -> int:
             return round(statistics.mean(sizes))
 
 
+CHUNK = 128  # bursts of 32 bytes: what a chunk of 4 KiB is to a lane
+LANES = (
+    # what, DRAM, mapping, bursts, how they come, most nanoseconds a burst (a step of 470 million in 10 s)
+    ("one sequence, ddr4 RoBaCoBg", "ddr4", "RoBaCoBg", 4_000_000, "sequence", None),
+    ("one sequence, hbm2 RoBaCoBg", "hbm2", "RoBaCoBg", 2_000_000, "sequence", None),
+    ("one sequence, hbm3_5200 RoBaCoBg", "hbm3_5200", "RoBaCoBg", 2_000_000, "sequence", None),
+    ("one sequence, hbm3_5200 RoBaCoBgC1", "hbm3_5200", "RoBaCoBgC1", 1_000_000, "sequence", None),
+    ("one sequence, hbm3_5200 RoBaBgCo", "hbm3_5200", "RoBaBgCo", 1_000_000, "sequence", None),
+    ("chunks of 8 streams, RoBaCoBg", "hbm3_5200", "RoBaCoBg", 2_000_000, "chunks", 21.0),
+    ("the same with gaps", "hbm3_5200", "RoBaCoBg", 2_000_000, "gaps", 21.0),
+    ("chunks of 8 streams, RoBaCoBgC1", "hbm3_5200", "RoBaCoBgC1", 1_000_000, "chunks", None),
+    ("chunks anywhere, RoBaCoBg", "hbm3_5200", "RoBaCoBg", 1_000_000, "anywhere", None),
+    ("pairs at random, hbm3_5200", "hbm3_5200", "RoBaCoBg", 250_000, "pairs", None),
+    ("pairs at random, hbm2", "hbm2", "RoBaCoBg", 250_000, "pairs", None),
+)
+
+
+def lanes(runs: int) -> list[Result]:
+    """DRAM lanes alone, by the CPU time of their process: nanoseconds a burst."""
+    from stallscope.arch.dram import choose_dram
+    from stallscope.compiler.dram import Lane, lane_tables
+    from stallscope.sim import dram
+    from stallscope.sim.lanes import new_lane, offer
+
+    out = []
+    for what, name, mapping, bursts, how, most in LANES:
+        preset = choose_dram(name).preset
+        tables = lane_tables([Lane(preset, mapping)])
+        sent = lane_runs(how, bursts, preset.capacity // preset.burst_bytes)
+        found = []
+        for i in range(runs + 1):
+            lane, rows = new_lane(tables, 0), sent.copy()
+            offer(lane, rows)
+            begun = time.process_time()
+            dram.drain(lane, rows, np.zeros((0, 2), np.int64))
+            if i:  # the first one loads the compiled kernel
+                found.append((time.process_time() - begun) / bursts * 1e9)
+        out.append(summary(f"lane: {what}", "ns", found, most))
+    return out
+
+
+def lane_runs(how: str, bursts: int, capacity: int) -> Any:
+    """Runs of bursts: one sequence; chunks, of which the next always waits, or which come as fast as a lane takes them
+    on average; pairs."""
+    from stallscope.sim import dram
+
+    rng = np.random.default_rng(1)
+    size = {"sequence": bursts, "pairs": 2}.get(how, CHUNK)
+    rows = np.zeros((bursts // size, dram.RUN_COLUMNS), np.int64)
+    if how == "anywhere":
+        rows[:, dram.R_FIRST] = rng.integers(0, capacity - size, len(rows))
+    elif how == "pairs":
+        rows[:, dram.R_FIRST] = rng.integers(0, capacity // 2, len(rows)) * 2
+    elif how != "sequence":
+        stream = rng.integers(0, 8, len(rows))
+        for k in range(8):
+            mine = np.flatnonzero(stream == k)
+            rows[mine, dram.R_FIRST] = (rng.integers(0, capacity // CHUNK) + np.arange(len(mine))) * CHUNK % capacity
+    if how == "gaps":
+        rows[:, dram.R_AVAILABLE] = np.cumsum(rng.integers(0, 2 * 590, len(rows)))
+    rows[:, dram.R_COUNT] = rows[:, dram.R_LEFT] = size
+    return rows
+
+
 PARTS: dict[str, Callable[[argparse.Namespace], list[Result]]] = {
     "warm": lambda given: warm(given.runs),
     "first": lambda given: first(given.first_runs),
     "help": lambda given: help_(given.runs),
     "kernel": lambda given: kernel(given.runs),
+    "lanes": lambda given: lanes(given.runs),
 }
 
 

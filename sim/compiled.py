@@ -5,14 +5,37 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from numba import njit
+from numba import config, njit, types
+from numba.extending import intrinsic
 
 # No reference counts (_nrt): nothing here allocates, and counting them costs two thirds of the time. C rules for
 # division by zero: rates are checked before.
-_OPTIONS: dict[str, Any] = {"error_model": "numpy", "_nrt": False}
+_CHECKED = bool(config.DISABLE_JIT or config.BOUNDSCHECK)  # type: ignore[attr-defined,unused-ignore]
+_OPTIONS: dict[str, Any] = {"error_model": "numpy", "_nrt": _CHECKED}
 
 compiled = njit(**_OPTIONS)
 """A function that others call: compiled as a part of them."""
+
+if _CHECKED:
+
+    @compiled  # type: ignore[untyped-decorator,unused-ignore]
+    def pointer(array: Any) -> Any:
+        """The numbers of an array, with all checks of an index."""
+        return array.reshape(-1)
+
+else:
+
+    @intrinsic  # type: ignore[untyped-decorator,unused-ignore]
+    def pointer(context: Any, array: Any) -> Any:
+        """The numbers of a contiguous array of int64 by themselves: handed on as one word, never counted from the end.
+
+        That halves the time of functions that take few steps and many arrays' elements.
+        """
+
+        def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            return context.make_array(signature.args[0])(context, builder, arguments[0]).data
+
+        return types.CPointer(types.int64)(array), code  # type: ignore[no-untyped-call,unused-ignore]
 
 
 def _stamp() -> int:

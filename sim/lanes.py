@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from ..compiler.program import DRAM_FIELDS, Drams, Ints, ints
 from ..errors import StallscopeError
 from . import dram as d
+from .dram_pattern import Pattern, banks_of, find_pattern
 
 CAUSES = {
     "refresh": d.LOST_REFRESH,
@@ -32,14 +32,18 @@ def new_lane(drams: Drams, kind: int) -> Ints:
     sids = ranks * int(p[d.P_SIDS])
     groups = sids * int(p[d.P_GROUPS])
     banks = groups * int(p[d.P_BANKS])
-    slots = int(p[d.P_READS] + p[d.P_WRITES]) + banks
-    fields = _fields(drams, kind)
-    size = [7 * d.LISTS, len(fields), 0, d.NODE, ranks * d.RANK_COLUMNS, sids * d.NODE, groups * d.NODE]
-    size += [banks * d.BANK_COLUMNS, slots * d.ENTRY_COLUMNS, slots, banks, 2 * d.MAINTENANCE_ROOM, sids, banks + 1]
+    queued = int(p[d.P_READS] + p[d.P_WRITES])
+    slots = queued + banks
+    recent = max(1024, 1 << (4 * queued).bit_length())
+    pattern = find_pattern(drams, kind)
+    bits, fields = _fields(drams, kind)
+    size = [7 * d.LISTS, len(fields), 0, pattern.turn * d.TURN_COLUMNS, ranks * d.RANK_COLUMNS, sids * d.NODE]
+    size += [groups * d.NODE, banks * d.BANK_COLUMNS, slots * d.ENTRY_COLUMNS, slots, banks, 2 * d.MAINTENANCE_ROOM]
+    size += [sids, banks + 1, recent]
     at = d.HEADER + np.concatenate([[0], np.cumsum(size)])
     names = (
-        d.A_POINTERS, d.A_FIELDS, d.A_FIELDS_END, d.A_CHANNEL, d.A_RANK, d.A_SID, d.A_GROUP, d.A_BANK, d.A_ENTRY,
-        d.A_FREE, d.A_BUSY, d.A_MAINT, d.A_ALLOWED, d.A_OPENED,
+        d.A_POINTERS, d.A_FIELDS, d.A_FIELDS_END, d.A_TURN, d.A_RANK, d.A_SID, d.A_GROUP, d.A_BANK, d.A_ENTRY,
+        d.A_FREE, d.A_BUSY, d.A_MAINT, d.A_ALLOWED, d.A_OPENED, d.A_CAME,
     )  # fmt: skip
     pointers, rules = _rules(drams, kind, int(at[-1]))
     m = np.zeros(int(at[-1]) + len(rules), np.int64)
@@ -48,12 +52,11 @@ def new_lane(drams: Drams, kind: int) -> Ints:
         m[name] = place
     m[at[0] : at[1]], m[at[1] : at[2]], m[at[-1] :] = pointers, fields, rules
     m[d.D_DUE], m[d.D_FREE] = p[d.P_INTERVAL], slots
-    for name in (d.D_SYNC, d.D_HALF, d.D_OLDEST, d.D_OLDEST_W, d.D_NEWEST, d.D_NEWEST_W, d.D_REF_LAST, d.D_RUN,
-                 d.D_THROUGH):  # fmt: skip
+    for name in (d.D_SYNC, d.D_HALF, d.D_REF_LAST, d.D_BLOCK, d.D_RUN, d.D_THROUGH):
         m[name] = -1
     m[at[9] : at[10]] = at[8] + np.arange(slots) * d.ENTRY_COLUMNS
     rank = m[at[4] : at[5]].reshape(ranks, -1)
-    rank[:, d.K_PAST :] = -1
+    rank[:] = -1
     rank[:, d.K_WAITING] = 0
     bank = m[at[7] : at[8]].reshape(banks, -1)
     number = np.arange(banks)
@@ -63,10 +66,30 @@ def new_lane(drams: Drams, kind: int) -> Ints:
     bank[:, d.B_GROUP] = at[6] + number // p[d.P_BANKS] * d.NODE
     bank[:, d.B_SID] = at[5] + number // (p[d.P_BANKS] * p[d.P_GROUPS]) * d.NODE
     bank[:, d.B_RANK] = at[4] + number // (banks // ranks) * d.RANK_COLUMNS
-    m[d.S_ALONE] = _alone(drams, kind)
     m[d.S_REFA], m[d.S_REFB] = _closed_ticks(drams, kind, d.REFA), _closed_ticks(drams, kind, d.REFB)
-    m[d.S_BLOCK], m[d.S_TURN], m[d.S_BESIDE], m[d.S_PACE], m[d.S_PACE_W] = _streaks(drams, kind)
+    m[d.S_ALONE], m[d.S_BITS], m[d.S_RECENT] = sids == 1, bits, recent
+    _set_pattern(m, pattern)
     return m
+
+
+def _set_pattern(m: Ints, pattern: Pattern) -> None:
+    m[d.S_BLOCK], m[d.S_TURN] = pattern.block, pattern.turn
+    m[d.S_PACE], m[d.S_PACE_W] = pattern.pace
+    m[d.S_STRICT], m[d.S_STRICT_W] = pattern.strict
+    m[d.S_CROSS], m[d.S_CROSS_W] = pattern.cross
+    if not pattern.turn:
+        return
+    m[d.S_SHIFT] = pattern.turn.bit_length() - 1
+    m[d.S_EACH], m[d.S_BESIDE], m[d.S_ORDERED] = pattern.each, pattern.beside, pattern.ordered
+    turn = m[m[d.A_TURN] : m[d.A_RANK]].reshape(pattern.turn, -1)
+    place = np.arange(pattern.turn)
+    turn[:, d.T_BANK] = np.array(pattern.bank) * d.BANK_COLUMNS
+    turn[:, d.T_AHEAD], turn[:, d.T_BACK] = pattern.ahead, pattern.back
+    turn[list(pattern.order), d.T_SLOT] = place
+    turn[:, d.T_PLACE] = pattern.order
+    for i in range(pattern.turn):
+        same = [turn[j, d.T_SLOT] for j in range(pattern.turn) if pattern.bank[j] == pattern.bank[i]]
+        turn[i, d.T_LAST_SLOT] = max(same)
 
 
 def _closed_ticks(drams: Drams, kind: int, refresh: int) -> int:
@@ -85,92 +108,74 @@ def _check(drams: Drams, kind: int) -> None:
         raise StallscopeError(f"{name}: found a time of {longest} ticks; expected less than {d.LONGEST}; mend it")
 
 
-def _streaks(drams: Drams, kind: int) -> tuple[int, int, int, int, int]:
-    """How consecutive bursts lie: bursts of a block (one row of each of its banks), and of one turn over these banks,
-    and how many of a turn follow one of their own bank group.
+def _fields(drams: Drams, kind: int) -> tuple[bool, list[int]]:
+    """How the number of a burst is taken apart: by bits where all sizes are powers of two, else by division.
 
-    Then the ticks from one RD, and from one WR, to the next when they go in order (0: they do not, or not always).
+    By bits, a field is (shift, mask, worth in banks, worth in rows).
     """
-    p = drams.params[kind]
-    fields = drams.fields[drams.field_ptr[kind] : drams.field_ptr[kind + 1]].tolist()
-    names = [DRAM_FIELDS[f] for f, _, _ in fields]
-    if "column" not in names or p[d.P_HASH] or p[d.P_RANKS] > 1:
-        return 1, 1, 0, 0, 0
-    top = len(names) - 1 - names[::-1].index("column")
-    below = names[:top]
-    if "row" in below or "sid" in below:
-        return 1, 1, 0, 0, 0
-    block = math.prod(size for _, size, _ in fields[: top + 1])
-    upper = max((i for i, name in enumerate(below) if name != "column"), default=-1)
-    turn = math.prod(size for _, size, _ in fields[: upper + 1])
-    mine = drams.rules[drams.rule_ptr[kind] : drams.rule_ptr[kind + 1]].tolist()
-    group, rest = [], 1
-    for i in range(turn):
-        n, rest = 0, i
-        for f, size, worth in fields:
-            n += rest % size * worth if DRAM_FIELDS[f] == "group" else 0
-            rest //= size
-        group.append(n)
-    apart = min(next(k for k in range(1, turn + 1) if group[(i + k) % turn] == x) for i, x in enumerate(group))
-    paces = []
-    for command in (d.RD, d.WR):
-        gaps = [[t for b, a, at, t, _, near in mine if (b, a) == (command, command) and at in levels and not near]
-                for levels in ((0, 1, 2), (3, 4))]  # fmt: skip
-        common, same = (max(x, default=1) for x in gaps)
-        pace = common if apart * common >= same else max(common, same) if turn == 1 else 0
-        paces.append(0 if p[d.P_EDGES] and pace % 2 else pace)
-    return block, turn, sum(group[i - 1] == x for i, x in enumerate(group)), paces[0], paces[1]
-
-
-def _fields(drams: Drams, kind: int) -> list[int]:
     rows = drams.fields[drams.field_ptr[kind] : drams.field_ptr[kind + 1]].tolist()
-    return [x for field, size, worth in rows for x in (field, _shift(size), size, worth)]
+    params = drams.params[kind]
+    if params[d.P_HASH] or any(size & (size - 1) for _, size, _ in rows):
+        return False, [x for field, size, worth in rows for x in (field, _shift(size), size, worth)]
+    out, at = [], 0
+    banks = banks_of(params)
+    for field, size, worth in rows:
+        name = DRAM_FIELDS[field]
+        if name != "column" and size > 1:
+            out += [at, size - 1, banks.get(name, 0) * worth * d.BANK_COLUMNS, worth if name == "row" else 0]
+        at += _shift(size)
+    return True, out
 
 
 def _shift(size: int) -> int:
     return size.bit_length() - 1 if size & (size - 1) == 0 else -1
 
 
-def _alone(drams: Drams, kind: int) -> bool:
-    """Whether there is one rank and one stack id: their rules and those of the channel are then one node's."""
-    return bool(drams.params[kind][d.P_RANKS] * drams.params[kind][d.P_SIDS] == 1)
-
-
-def _needed(drams: Drams, kind: int) -> list[list[int]]:
-    """The rules that can ever bind: not those for refreshes that never come, nor the shorter of two for one node."""
-    refresh = int(drams.params[kind][d.P_REFRESH])
-    never = {0: (d.PREA, d.REFA, d.REFB), 1: (d.REFB,), 2: (d.PREA, d.REFA), 3: (d.PREA, d.REFA)}[refresh]
-    best: dict[tuple[int, int, int, int, int], int] = {}
-    for before, after, level, ticks, back, near in drams.rules[
-        drams.rule_ptr[kind] : drams.rule_ptr[kind + 1]
-    ].tolist():
-        if before in never or after in never or (near and _alone(drams, kind)):
-            continue
-        key = (before, after, 1 if level in (0, 2) and _alone(drams, kind) else level, back, near)
-        best[key] = max(best.get(key, 0), ticks)
-    return [[before, after, level, ticks, back, near] for (before, after, level, back, near), ticks in best.items()]
-
-
 def _rules(drams: Drams, kind: int, start: int) -> tuple[list[int], list[int]]:
-    """Pointers to each command's lists of rules, and the rules, which lie at `start`."""
+    """Pointers to each command's lists of rules, and the rules, which lie at `start`.
+
+    Left out are rules for refreshes that never come. What holds for the channel, a rank or a stack id is brought to
+    stack ids, where the longest counts.
+    """
+    never = {0: (d.PREA, d.REFA, d.REFB), 1: (d.REFB,), 2: (d.PREA, d.REFA), 3: (d.PREA, d.REFA)}
+    unused = never[int(drams.params[kind][d.P_REFRESH])]
+    mine = drams.rules[drams.rule_ptr[kind] : drams.rule_ptr[kind + 1]].tolist()
     pointers: list[int] = []
     out: list[int] = []
-    mine = _needed(drams, kind)
-    order = [(0, 0), (1, 0), (2, 0), (3, 0), (4, 0), (1, 1), (2, 1)]  # level, sibling
     for command in range(7):
-        for level, sibling in order:
-            pointers.append(start + len(out))
-            for before, after, at, ticks, back, near in mine:
-                if (before, at, near, back) == (command, level, sibling, 1):
-                    out += [after, ticks]
-        pointers.append(start + len(out))
-        for before, after, at, ticks, back, near in mine:
-            if before == command and back > 1:
-                assert (at, near) == (1, 0), "a window is that of a rank"
+        lists: list[dict[int, int]] = [{} for _ in range(d.WINDOW)]
+        window: list[int] = []
+        for before, after, level, ticks, back, near in mine:
+            if before != command or before in unused or after in unused:
+                continue
+            if level > 1 and (before in (d.PREA, d.REFA) or after in (d.PREA, d.REFA)):
+                continue  # these are given to ranks
+            if back > 1:
+                assert (level, near) == (1, 0), "a window is that of a rank"
                 assert back <= 4, "a window is of four commands"
-                out += [after, ticks, back]
+                window += [after, ticks, back]
+                continue
+            for at in _WHERE[level, near]:
+                lists[at][after] = max(lists[at].get(after, 0), ticks)
+        for each in lists:
+            pointers.append(start + len(out))
+            out += [x for rule in each.items() for x in rule]
+        pointers.append(start + len(out))
+        out += window
         pointers.append(start + len(out))
     return pointers, out
+
+
+_WHERE = {
+    (0, 0): (d.OWN_SID, d.NEAR_SID, d.NEAR_RANK),
+    (1, 0): (d.OWN_SID, d.NEAR_SID),
+    (2, 0): (d.OWN_SID,),
+    (3, 0): (d.GROUP_RULES,),
+    (4, 0): (d.BANK_RULES,),
+    (1, 1): (d.NEAR_RANK,),
+    (2, 1): (d.NEAR_SID,),
+}
+"""Level and whether it is the siblings' rule: in which lists."""
 
 
 @dataclass(frozen=True)
@@ -215,10 +220,10 @@ def run_stream(
         done[:, 0],
         done[:, 1],
         int(lane[d.D_LAST]),
-        int(lane[d.D_HITS]),
-        int(lane[d.D_MISSES]),
-        int(lane[d.D_CONFLICTS]),
-        int(lane[d.D_STREAKS]),
+        hits=int(lane[d.D_HITS]),
+        misses=int(lane[d.D_MISSES]),
+        conflicts=int(lane[d.D_CONFLICTS]),
+        streaks=int(lane[d.D_STREAKS]),
         data=int(lane[d.D_DATA]),
         idle=int(lane[d.D_IDLE]),
         lost=lost_ticks(lane),

@@ -62,7 +62,7 @@ def broken(path: Path, text: str) -> list[str]:
     out = []
     for found in imports(ast.parse(text), name, hints=room in HINTS_TOO):
         if found.startswith("!"):
-            if found.startswith("!numba") and name not in (("sim", "compiled"), ("sim", "dram")):
+            if found.startswith("!numba") and name != ("sim", "compiled"):
                 out.append(found)
         elif allowed is not None and not any(f"{found}.".startswith(f"{a}.") for a in allowed):
             out.append(found)

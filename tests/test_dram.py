@@ -70,6 +70,48 @@ def test_a_lane_equals_the_oracle_on_many_streams(case: Stream) -> None:
     lane_equals_oracle(case)
 
 
+@st.composite
+def chunks(draw: st.DrawFn) -> Stream:
+    """What whole-model runs send: chunks of consecutive bursts, from several tensors, some waiting, some with gaps."""
+    config = draw(st.sampled_from(("hbm3", "hbm3sid2", "hbm3pc2", "hbm2", "ddr4", "lpddr5", "hbm4")))
+    mapping = draw(st.sampled_from(("RoBaCoBg", "RoBaCoBg", "RoBaCoBgC1", "RoBaBgCo", "RoCoBaBg", "RoBaCoBgC2")))
+    x = lane(config, mapping)
+    t = dict(x.timings)
+    t["REFI"] = max(t.get("RFC", 0), t.get("RFCab", 0)) + draw(st.integers(60, 4000))
+    x = replace(x, columns=draw(st.sampled_from((8, 32))), rows=16, timings=t, queue=draw(st.sampled_from((8, 16, 32))))
+    size = x.ranks * x.sids * x.groups * x.banks * x.rows * x.columns
+    chunk = draw(st.sampled_from((16, 64, 128, 100)))
+    aligned, writes_too = draw(st.booleans()), draw(st.booleans())
+    gap = draw(st.sampled_from((0, 0, 0, chunk, 4 * chunk)))
+    at = [draw(st.integers(0, size // chunk - 1)) * chunk for _ in range(draw(st.integers(1, 4)))]
+    bursts: list[int] = []
+    writes: list[int] = []
+    available: list[int] = []
+    now = 0
+    for _ in range(draw(st.integers(2, 16))):
+        k = draw(st.integers(0, len(at) - 1))
+        n = chunk if aligned else draw(st.integers(1, chunk))
+        bursts += [(at[k] + i) % size for i in range(n)]
+        writes += [int(writes_too and k == 0)] * n
+        available += [now] * n
+        at[k] += n
+        now += draw(st.integers(0, 2 * gap))
+    return x, bursts, writes, available
+
+
+@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+@given(chunks())
+def test_a_lane_equals_the_oracle_on_chunks(case: Stream) -> None:
+    lane_equals_oracle(case)
+
+
+@pytest.mark.slow
+@settings(max_examples=5000, deadline=None, suppress_health_check=list(HealthCheck))
+@given(chunks())
+def test_a_lane_equals_the_oracle_on_many_chunks(case: Stream) -> None:
+    lane_equals_oracle(case)
+
+
 def lane_equals_oracle(case: Stream) -> None:
     """Every burst is accepted and done at the same tick, and begins with the same command."""
     check(*case)
