@@ -104,6 +104,7 @@ K_FIRST, K_TICK, K_BURST, K_LOST, K_READS, K_WRITES = range(6)
 # A DRAM lane: its station, its row among all lanes, the tick that it is served to, the tick of its next wake event (0:
 # none), writes in it, and what it had counted when a chunk last left.
 W_STATION, W_LANE, W_SERVED, W_WAKES, W_WRITES, W_SEEN = range(6)
-# A chunk in a DRAM lane: the key of its next event, when it came, and what the lane had counted by then.
-V_KEY, V_SINCE, V_SEEN = range(3)
+# A chunk in a DRAM lane: the key of its next event, and when it came.
+V_KEY, V_SINCE = range(2)
+VISIT_COLUMNS = 2
 COUNTED = 6  # numbers that a lane counts: ticks of data, ticks lost to each of LOST, and to the rest

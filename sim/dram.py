@@ -338,26 +338,21 @@ def serve(stamp):
 
 @entry
 def send(stamp):
-    """A run of `count` bursts (at least 1) from number `first` comes at tick t, behind those that wait.
+    """A run of `count` bursts (at least 1) from number `first` comes at tick t, behind those that came before.
 
-    It takes the row `run` of `runs`, which the caller keeps until the run is through. The runs that are through stand,
-    in this order, from D_THROUGH on, linked by R_NEXT; who has looked sets D_THROUGH to -1. A run stands there from its
-    last RD or WR on, and its last read is done later: R_DONE says when.
+    The lane must not have been served beyond t. The run takes the row `run` of `runs`, which the caller keeps until it
+    is through. The runs that are through stand, in this order, from D_THROUGH on, linked by R_NEXT; who has looked sets
+    D_THROUGH to -1. A run stands there from its last RD or WR on, and its last read is done later: R_DONE says when.
     """
 
-    def send(lane, runs, done, t, run, first, count, write):
-        lane[D_RECORDED] = done.shape[0] if stamp else 0
-        m, rows, ticks = pointer(lane), pointer(runs), pointer(done)
-        _serve(m, rows, ticks, t)
-        _idle(m, t)
+    def send(m, runs, t, run, first, count, write):
         runs[run, R_FIRST], runs[run, R_COUNT], runs[run, R_WRITE], runs[run, R_AVAILABLE] = first, count, write, t
-        runs[run, R_SENT], runs[run, R_LEFT], runs[run, R_DONE], runs[run, R_NEXT] = 0, count, 0, -1
+        runs[run, R_SENT], runs[run, R_LEFT], runs[run, R_DONE], runs[run, R_NEXT] = 0, count, 0, -1 if stamp else 0
         if m[D_RUN] < 0:
             m[D_RUN] = run
         else:
             runs[m[D_RUN_LAST], R_NEXT] = run
         m[D_RUN_LAST] = run
-        feed(m, rows, ticks)
 
     return send
 

@@ -1,13 +1,14 @@
 """DRAM lanes in the machine (docs/model.md, section 10): chunks come to a lane, its bursts are served, chunks go on.
 
-A lane is served when a chunk comes to it, and at *wake events*: often enough that a chunk's next event is known before
-its time. So what a lane does never depends on when it is looked at.
+A lane is served at *wake events*, just often enough that a chunk's next event is known before its time; a chunk that
+comes is only put on the lane's list. So what a lane does never depends on when it is looked at.
 """
 
 from .basics import copy_chain, cut_chain, push
 from .columns import *
 from .compiled import compiled
-from .dram import D_DATA, D_THROUGH, R_DATA, R_DONE, R_NEXT, busy, send, serve
+from .dram import busy, send, serve
+from .dram_state import D_THROUGH, R_DATA, R_DONE, R_NEXT
 
 
 @compiled
@@ -30,19 +31,17 @@ def enter(p, s, d, c, key, now):
     count = (at + s.chunk[c, C_SIZE] - 1) // burst - first + 1
     write = p.instr[s.chunk[c, C_INSTR], N_WRITE]
     t = (now + tick - 1) // tick
-    send(d.ram[x], d.runs, d.record, t, c, first, count, write)
-    d.watch[x, W_SERVED] = t
+    if not busy(d.ram[x]):
+        d.watch[x, W_SERVED] = t  # nothing can happen before
+    send(d.ram[x], d.runs, t, c, first, count, write)
     d.watch[x, W_WRITES] += write
     d.visit[c, V_KEY], d.visit[c, V_SINCE] = key, now
-    for i in range(COUNTED):
-        d.visit[c, V_SEEN + i] = d.ram[x, D_DATA + i]
     if d.present[k, 0] == 0:
         d.present[k, 1] = now
     d.present[k, 0] += 1
     s.chunk[c, C_HOP] = hop + 1
     s.chunk[c, C_HOPS] -= 1
-    _let_go(p, s, d, x)
-    _wake(s, d, x)
+    _wake(s, d, x, t + d.stations[k, K_WRITES] if write else d.watch[x, W_SERVED] + _ahead(d, x))
 
 
 @compiled
@@ -55,17 +54,17 @@ def leave(d, k, now):
 
 @compiled
 def look(p, s, d, x, now):
-    """A wake event of lane x: serve it, unless that has been done meanwhile."""
+    """A wake event of lane x: serve it, unless it is one that an earlier one has made needless."""
     watch = d.watch
     t = now // d.stations[watch[x, W_STATION], K_TICK]
     if t != watch[x, W_WAKES]:
-        return  # an earlier one was needed since
+        return
     watch[x, W_WAKES] = 0
-    if watch[x, W_SERVED] + _ahead(d, x) <= t:
-        serve(d.ram[x], d.runs, d.record, t)
-        watch[x, W_SERVED] = t
-        _let_go(p, s, d, x)
-    _wake(s, d, x)
+    serve(d.ram[x], d.runs, d.record, t)
+    watch[x, W_SERVED] = t
+    _let_go(p, s, d, x)
+    if busy(d.ram[x]):
+        _wake(s, d, x, t + _ahead(d, x))
 
 
 @compiled
@@ -75,12 +74,9 @@ def _ahead(d, x):
 
 
 @compiled
-def _wake(s, d, x):
-    """See to it that a lane with bursts is served in time."""
+def _wake(s, d, x, t):
+    """See to it that lane x is served by tick t."""
     watch = d.watch
-    if not busy(d.ram[x]):
-        return
-    t = watch[x, W_SERVED] + _ahead(d, x)
     if watch[x, W_WAKES] == 0 or t < watch[x, W_WAKES]:
         watch[x, W_WAKES] = t
         push(s.heap, s.g[G_HEAP], t * d.stations[watch[x, W_STATION], K_TICK], -1 - x, -1)
@@ -110,16 +106,14 @@ def _pass_on(p, s, d, x, c):
     which = watch[x, W_LANE]
     done = runs[c, R_DONE] * tick
     since = visit[c, V_SINCE]
-    queued = since < lane[which, L_FREE] <= done
-    if queued:
+    if since < lane[which, L_FREE] <= done:
         since = lane[which, L_FREE]
         copy_chain(chunk, c, C_CHAIN, lane, which, L_CHAIN, width)
         if chunk[c, C_CHAIN + 1] < chunk[c, C_TAG]:
             cut_chain(s.g, s.cut, chunk, c, C_CHAIN, chunk[c, C_TAG], width)
     left = done - since
     for i in range(COUNTED):
-        seen = watch[x, W_SEEN + i] if queued else visit[c, V_SEEN + i]
-        part = min(left, (runs[c, R_DATA + i] - seen) * tick)
+        part = min(left, (runs[c, R_DATA + i] - watch[x, W_SEEN + i]) * tick)
         left -= part
         chunk[c, C_CHAIN + 2 + (lost + i - 1 if 0 < i < COUNTED - 1 else cause)] += part
     chunk[c, C_CHAIN + 2 + p.hops[hop, H_WAIT]] += left

@@ -77,7 +77,7 @@ def new_memory(program: TileProgram, prog: k.Prog, chunks: int) -> k.Memory | No
         row[: len(lane)] = lane
     return k.Memory(
         stations=ints(stations), ram=ram, watch=ints(watch),
-        runs=np.zeros((chunks, RUN_COLUMNS), np.int64), visit=np.zeros((chunks, k.V_SEEN + k.COUNTED), np.int64),
+        runs=np.zeros((chunks, RUN_COLUMNS), np.int64), visit=np.zeros((chunks, k.VISIT_COLUMNS), np.int64),
         present=np.zeros((len(stations), 3), np.int64), record=np.zeros((0, 2), np.int64),
     )  # fmt: skip
 

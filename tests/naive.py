@@ -130,7 +130,7 @@ class Chunk:
 
 @dataclass(eq=False)
 class DramVisit:
-    """A chunk at a DRAM lane: its bursts, those that are not through, and what the lane had counted when it came."""
+    """A chunk at a DRAM lane: its bursts, and those that are not through."""
 
     chunk: Chunk
     stage: int
@@ -138,7 +138,6 @@ class DramVisit:
     tick: int  # of the lane
     first: int
     count: int
-    counted: list[int]
     sent: int = 0
     left: int = 0
     done: int = 0  # tick of the latest
@@ -461,7 +460,7 @@ class _Machine:
         own = chunk.address // turn * int(s.interleave[station]) + chunk.address % int(s.interleave[station])
         first, last = own // lane.burst, (own + chunk.size - 1) // lane.burst
         count, tick = last - first + 1, lane.now_fs // lane.tick_fs
-        lane.visits.append(DramVisit(chunk, stage, now, tick, first, count, lane.counted(), left=count))
+        lane.visits.append(DramVisit(chunk, stage, now, tick, first, count, left=count))
 
     def step_lane(self, at: Lane, dram: DramLane) -> None:
         """One tick of a DRAM lane; chunks that are through go on, their time since they came, or since the last chunk
@@ -470,13 +469,15 @@ class _Machine:
         cause, lost = int(s.cause[at[0]]), int(s.lost_cause[at[0]])
         for visit, counted in dram.step():
             chunk, done = visit.chunk, visit.done * dram.tick_fs
-            since, seen = visit.arrival, visit.counted
+            since = visit.arrival
             if visit.arrival < lane.free <= done:
                 assert lane.chain is not None
-                since, seen = lane.free, dram.last_counted
+                since = lane.free
                 chunk.chain = lane.chain.taken_by(chunk.transfer.tag)
             left = done - since
-            for why, now, before in zip((cause, *range(lost, lost + 4), cause), counted, seen, strict=True):
+            for why, now, before in zip(
+                (cause, *range(lost, lost + 4), cause), counted, dram.last_counted, strict=True
+            ):
                 part = min(left, (now - before) * dram.tick_fs)
                 chunk.chain, left = chunk.chain.plus(why, part), left - part
             _, latency, latency_cause = self.hops(chunk.transfer.route)[visit.stage]

@@ -46,7 +46,7 @@ def test_it_does_not_matter_when_a_lane_is_looked_at(stream: Stream, longest: in
         while (t := t + int(rng.integers(0, longest + 1))) < available:
             dram.serve(lane, runs, done, t)
         t = available
-        dram.send(lane, runs, done, t, k, first, count, write)
+        dram.send(lane, runs, t, k, first, count, write)
     while dram.busy(lane):
         t += int(rng.integers(0, longest + 1))
         dram.serve(lane, runs, done, t)
@@ -112,7 +112,7 @@ def test_rows_are_used_again(stream: Stream, rows: int, piece: int) -> None:
             t += piece
             dram.serve(lane, runs, done, t)
         came[k] = t
-        dram.send(lane, runs, done, t, free.pop(0), first, count, write)
+        dram.send(lane, runs, t, free.pop(0), first, count, write)
     dram.drain(lane, runs, done)
     assert through + len(through_now(lane, runs)) == len(sent)
     again = run_stream(table, b, w, np.repeat(came, sent[:, dram.R_COUNT]))

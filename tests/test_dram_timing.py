@@ -17,10 +17,11 @@ from stallscope.report.tables import stall_table
 from stallscope.sim.layout import ProgramError, lay_out
 from stallscope.sim.run import Run, simulate
 from stallscope.workloads import Request, decode_graph
+from stallscope.workloads.layers import Attention, Layer, Mlp
 from stallscope.workloads.model import Model
 
 CHIPS = ("h100-sxm", "h200-sxm", "b200-sxm", "sn40l")
-SMALL = Model("small", 1024, 3, 8, 4, 128, 4096, 16000)
+SMALL = Model("small", 1024, 16000, (Layer(Attention(8, 4, 128), Mlp(4096)),) * 3)
 """Three layers with matrices of up to 8 MB, and a head of 32 MB."""
 
 

@@ -224,7 +224,8 @@ def _scheme(group: Section) -> tuple[Format, str | None]:
         blocks[strategy] = (value[0], value[1])
     if strategy not in blocks:
         raise weights.refuse("strategy", shown(strategy), "tensor, channel, group or block", "Others are not costed.")
-    micro = {(1, 16): "nvfp4", (1, 32): "mxfp4"}.get(blocks[strategy]) if floats and bits == 4 else None
+    four: dict[Block, str] = {(1, 16): "nvfp4", (1, 32): "mxfp4"}
+    micro = four.get(blocks[strategy]) if floats and bits == 4 else None
     name, scale = micro or f"{'fp' if floats else 'int'}{bits}", 8 if micro else 16
     zero = bits if weights.get("symmetric") is False else 0
     cast = f"{'fp' if inputs.get('type') == 'float' else 'int'}{inputs.get('num_bits')}" if inputs.data else None
