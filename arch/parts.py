@@ -104,6 +104,8 @@ class Matrix(Strict):
     """How an array is used (docs/units.md): what stays in a systolic one, or `mxm`. Without it: a MAC array."""
     granules: dict[Dtype, Granule] = Field(default_factory=dict)
     """Of dtypes whose smallest product is another."""
+    availability: dict[Dtype, Annotated[Fact, Quantity("fraction")]] = Field(default_factory=dict)
+    """Share of the peak rate that the unit sustains (power, issue), by dtype; slows the unit, not the bound."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Matrix:
@@ -146,6 +148,8 @@ class Port(Strict):
     """Bytes asked for and not yet there, at most; without it there is no limit."""
     port: BytesPerCycle | None = None
     """Bytes per cycle through its own port; without it only the tiers limit."""
+    copy_latency: Annotated[Fact, Quantity("time0")] = _default("time0", "0 ns")
+    """What copying a piece of a tile takes beyond a plain load: set-up, address generation, telling of its end."""
 
 
 class DramTiming(Stated):
@@ -215,6 +219,8 @@ class Tier(Strict):
     """Tensor kinds that may be placed here."""
     availability: Annotated[Fact, Quantity("fraction")] | None = None
     """Share of time in which it can serve (1 - tRFC/tREFI for refresh); slows the lanes, not the bound."""
+    reuse: Annotated[Fact, Quantity("fraction")] | None = None
+    """Share of the capacity in which what is read again and again is still found (`--warm`)."""
     energy: EnergyPerBit | None = None
     """Energy of reading or writing a bit."""
     timing: Literal["fixed", "dram"] = "fixed"
@@ -270,6 +276,10 @@ class Link(Strict):
     """One hop, memory to memory, the flag that tells of its arrival included."""
     topology: Topology
     """How the chips of a node are joined."""
+    peer: Annotated[Fact, Quantity("time0")] = _default("time0", "0 ns")
+    """What each chip beyond the second adds to a step of a collective: its flag is set and waited for."""
+    availability: Annotated[Fact, Quantity("fraction")] | None = None
+    """Share of the rate that collectives reach (packets, acknowledgements); slows the lanes, not the bound."""
     lanes_fact: Count = _default_alias("lanes")
     """Servers that share the bandwidth evenly."""
     chunk: Size = _default("bytes", "4 KiB")
@@ -290,6 +300,25 @@ class Node(Strict):
     """Chips in it: the largest tensor-parallel split that the compiler chooses by itself."""
 
 
+Side = Annotated[int, Field(ge=1, le=2**20)]
+
+
+class Tiles(Stated):
+    """The tile shapes of the chip's kernels, and how deep one step of their main loop is."""
+
+    shapes: tuple[tuple[Side, Side], ...] = Field(min_length=1)
+    """[rows of the activation (tokens), columns of the output] of each; a smaller product is padded to a tile."""
+    depth: int = Field(ge=1, le=2**20)
+    """Bytes of one row of an operand that a step takes: length of the sum x size of an element."""
+
+
+_SHAPES = tuple((rows, columns) for rows in (8, 16, 32, 64, 128) for columns in (8, 16, 32, 64, 128, 256))
+
+
+def _default_tiles() -> Tiles:
+    return Tiles(shapes=_SHAPES, depth=128, assumed="the default")
+
+
 class Execution(Strict):
     """How work is started on the chip."""
 
@@ -299,8 +328,31 @@ class Execution(Strict):
     """`programmatic`: the next kernel's launch and first loads go on under the present one."""
     stages_fact: Count | None = Field(alias="stages", default=None)
     """Tile buffers of each core in the kernels style: loads run ahead by that many."""
+    tiles: Tiles = Field(default_factory=_default_tiles)
+    """Tile shapes that the kernels style chooses from."""
+    prologue: Annotated[Fact, Quantity("time0")] = _default("time0", "0 ns")
+    """From the launch of a kernel that works on tiles to its first loads: parameters, addresses, barriers."""
+    attention_start: dict[Dtype, Annotated[Fact, Quantity("time0")]] = Field(default_factory=dict)
+    """The prologue of attention of grouped heads over a KV cache of that dtype, where it is another than of products."""
+    attention_helpers: Count | None = None
+    """Small kernels that run before attention in every step: offsets of the sequences, plans of the parts."""
+    epilogue: Annotated[Fact, Quantity("time0")] = _default("time0", "0 ns")
+    """From the last product of a tile to the store of its results: sums leave the unit, are converted and laid out."""
+    step: Annotated[Fact, Quantity("cycles")] = _default("cycles", "0 cycles")
+    """A step of the main loop beside its products: waiting at the tile buffer's barrier, issue, dependent sums."""
+    step_hidden: bool = True
+    """The loop's own cycles go on under the products (other threads copy); else they add to them."""
+    cluster_fact: Count = _default_alias("cluster")
+    """Cores that share the loads of an operand which they all need."""
+    reduction: Literal["kernel", "inside"] = "inside"
+    """Parts of a split sum are added by a `kernel` of its own, or `inside` by the last core of each tile."""
     notes: tuple[str, ...] = ()
     """What a reader of results should know."""
+
+    @property
+    def cluster(self) -> int:
+        """Cores that share loads."""
+        return int(self.cluster_fact.value)
 
     @property
     def stages(self) -> int | None:

@@ -19,7 +19,7 @@ import networkx as nx
 
 from ..arch import Chip, System
 from ..workloads import DTYPE_BITS, check_graph
-from .collectives import rounds, time_fs
+from .collectives import least_fs
 from .fit import DoesNotFitError, size_text
 from .plan import Group, Plan, gemms
 from .program import FS_PER_S, Bound
@@ -175,7 +175,7 @@ def collective_fs(plan: Plan, group: Group) -> int:
     if group.kind not in ("all_reduce", "all_gather") or link is None:
         return 0
     size = plan.size(next(iter(group.ops[0].outputs.values())))
-    return time_fs(rounds(group.kind, size, plan.tp, link), link)
+    return least_fs(group.kind, size, plan.tp, link)
 
 
 def _link_terms(plan: Plan) -> list[Term]:

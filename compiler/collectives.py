@@ -18,16 +18,26 @@ class Round:
 
 
 def rounds(kind: str, nbytes: int, ways: int, link: Link) -> list[Round]:
-    """The fastest known schedule on an idle link for a message of `nbytes` (the result of a gather, the sum of a
+    """The fastest known schedule on an idle link, at the rate that it sustains, for a message of `nbytes` (the result of a gather, the sum of a
     reduction)."""
     choices = [make(nbytes, ways) for make in SCHEDULES[kind][link.topology == "ring"]]
-    return min(choices, key=lambda c: time_fs(c, link))
+    share = float(link.availability.value) if link.availability else 1.0
+    peers = (ways - 2) * int(link.peer.value)
+    return min(choices, key=lambda c: len(c) * peers + sum(_round_fs(r, link, share) for r in c))
 
 
 def time_fs(schedule: list[Round], link: Link) -> int:
     """Link time of a schedule: a latency and the bytes of each round."""
-    rate = float(link.bandwidth.value)
-    return sum(int(link.latency.value) + round(r.send * FS_PER_S / rate) for r in schedule)
+    return sum(_round_fs(r, link, 1.0) for r in schedule)
+
+
+def least_fs(kind: str, nbytes: int, ways: int, link: Link) -> int:
+    """Link time of the fastest schedule at the link's peak rate: what no run beats."""
+    return min(time_fs(make(nbytes, ways), link) for make in SCHEDULES[kind][link.topology == "ring"])
+
+
+def _round_fs(r: Round, link: Link, share: float) -> int:
+    return int(link.latency.value) + round(r.send * FS_PER_S / (float(link.bandwidth.value) * share))
 
 
 def _part(n: int, ways: int) -> int:

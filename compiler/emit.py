@@ -48,7 +48,8 @@ class Emitter:
     def move(
         self, engine: Any, nbytes: Any, ways: Sequence[tuple[str, str, str]], address: Any = 0, step: Any = 0
     ) -> Ints:
-        """One transfer per entry of `ways` (route, tier, tensor kind); returns their numbers."""
+        """One transfer per entry of `ways` (route, tier, tensor kind); returns their numbers. Without a tier ("") its
+        bytes are counted nowhere: they have been where the tensor is held."""
         known = {w: i for i, w in enumerate(dict.fromkeys(ways))}
         which = np.array([known[w] for w in ways]) if len(known) > 1 else np.zeros(len(ways), np.int64)
         write = np.array([w[0].startswith("store:") for w in known], np.int64)[which]
@@ -56,7 +57,7 @@ class Emitter:
             len(ways), engine=engine, form=Form.TRANSFER, opcode=np.where(write, Opcode.STORE, Opcode.LOAD),
             nbytes=nbytes,
             route=np.array([self.machine.route_of[w[0]] for w in known])[which],
-            tier=np.array([self.machine.tier(w[1]) for w in known])[which],
+            tier=np.array([self.machine.tier(w[1]) if w[1] else -1 for w in known])[which],
             kind=np.array([TENSOR_KINDS.index(w[2]) for w in known])[which], address=address, step=step, write=write,
         )  # fmt: skip
 

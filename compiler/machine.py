@@ -16,6 +16,7 @@ from .program import DRAM_PARAMS, FS_PER_S, LOST, NO_DRAMS, Drams, Engines, Rout
 
 TENSOR_KINDS = ("weight", "expert", "kv", "activation", "embedding")
 LAUNCH, LINK, MATRIX, VECTOR = "launch", "link", "matrix", "vector"
+KERNEL = "kernel"  # what a kernel itself takes: prologue, loop, epilogue
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ def build_machine(chip: Chip, rows: Sequence[EngineRow], whole_transfers: int = 
     """Number a chip's parts. `whole_transfers`: chunk size that keeps every transfer in one piece (static style), else
     0."""
     shared = [t for t in chip.tiers if t.scope != "core"]
-    causes = [MATRIX, VECTOR, LAUNCH, LINK]
+    causes = [MATRIX, VECTOR, LAUNCH, LINK] + [KERNEL] * (chip.style == "kernels")
     for tier in chip.tiers:
         causes += [f"bandwidth:{tier.name}", f"latency:{tier.name}"]
         if tier.simulated_dram is not None:
@@ -149,7 +150,8 @@ def _stations(
                     )
                 )
     if chip.link is not None:
-        fs = _rate(float(chip.link.bandwidth.value), chip.link.lanes)
+        share = float(chip.link.availability.value) if chip.link.availability else 1.0
+        fs = _rate(float(chip.link.bandwidth.value), chip.link.lanes, share)
         rows.append((chip.link.name, chip.link.lanes, int(chip.link.chunk.value), fs, causes.index(LINK), -1, 0))
     stations = Stations(
         tuple(r[0] for r in rows), ints([r[1] for r in rows]), ints([r[2] for r in rows]),
@@ -162,7 +164,8 @@ def _stations(
 def _routes(
     chip: Chip, shared: list[Tier], station: dict[str, int], causes: list[str], whole: int
 ) -> tuple[Routes, dict[str, int]]:
-    """`load:TIER` from a tier to a core, `store:TIER` back, and `link`: through every shared tier that stands between.
+    """`load:TIER` from a tier to a core, `copy:TIER` the same for pieces of tiles (kernels style), `store:TIER` back,
+    and `link`: through every shared tier that stands between.
 
     A tier's latency is load-to-use in all, so each hop has what its tier adds to the nearer ones; less, where its DRAM
     is simulated, what one burst to a closed bank takes there.
@@ -182,8 +185,11 @@ def _routes(
         outward = [
             (t.name + ":write" if t.write_bandwidth else t.name, a, c) for t, (_, a, c) in zip(way, inward, strict=True)
         ]
-        for name, path in ((f"load:{tier.name}", inward), (f"store:{tier.name}", outward[::-1])):
-            names.append(name)
+        copied = [*inward[:-1], (inward[-1][0], inward[-1][1] + int(chip.load.copy_latency.value), inward[-1][2])]
+        for name, path in (("load", inward), ("copy", copied), ("store", outward[::-1])):
+            if name == "copy" and chip.style != "kernels":
+                continue
+            names.append(f"{name}:{tier.name}")
             chunks.append(whole or int(tier.chunk.value))
             hops.append([(station[s], max(fs, 0), causes.index(c)) for s, fs, c in path])
     if chip.link is not None:

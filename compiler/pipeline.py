@@ -7,6 +7,7 @@ import networkx as nx
 from ..arch import System
 from ..workloads import check_graph
 from .bound import PERSISTENT, plan_bound
+from .place import keep_warm
 from .plan import Plan, plan_ops
 from .program import Assumption, Info, TileProgram
 from .schedule import schedule
@@ -14,14 +15,17 @@ from .split import split
 from .verify import verify
 
 
-def compile_graph(graph: nx.DiGraph, system: System) -> TileProgram:
-    """Lower a workload graph onto a system.
+def compile_graph(graph: nx.DiGraph, system: System, warm: int = 0) -> TileProgram:
+    """Lower a workload graph onto a system. `warm`: the step is repeated, this many copies of its tensors taking turns;
+    what fits into the nearest shared memory is read from there (0: everything comes from where it is held).
 
     Raises StallscopeError for a graph or split that is wrong, DoesNotFitError (with the numbers) for a model that is
     too large.
     """
     check_graph(graph)  # schema, shapes, no cycles
     plan = split(graph, system)  # shard, fuse and place for the smallest split that fits, or the one that is given
+    if warm:
+        keep_warm(plan, warm)  # kernels repeated as benchmarks do
     program = schedule(plan, _info(plan, graph))  # tile and emit in the chip's style
     verify(program)  # the laws of every program
     return program

@@ -25,6 +25,18 @@ def place(plan: Plan, policy: str = "reuse") -> Plan:
     return plan
 
 
+def keep_warm(plan: Plan, copies: int) -> None:
+    """A repeated step, `copies` of everything that it reads taking turns: if they fit into the part of the nearest
+    shared tier in which things are found again, they are read from there; else, as the oldest goes first, nothing is."""
+    near = next(t for t in plan.chip.tiers if t.scope == "chip")
+    room = int(near.capacity.value) * (float(near.reuse.value) if near.reuse else 1.0)
+    for stage in plan.stages:
+        held = stored(plan, stage.units)
+        if copies * sum(held.values()) <= room:
+            for t in held:
+                plan.tier[t] = near.name
+
+
 def stored(plan: Plan, units: tuple[Unit, ...]) -> dict[str, int]:
     """Bytes of each tensor that outlives the token (weights, caches, tables), each once, for these units of one
     chip."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,11 +11,13 @@ import numpy as np
 from ..arch import Chip
 from ..workloads import DTYPE_BITS
 from .matrix import unit_cycles
-from .program import Ints, ints
+from .program import FS_PER_S, Ints, ints
 
+PARTIAL = 4  # bytes of a partial sum: fp32
 MIN_TOKENS = 64  # keys of one attention tile: fewer leave the matrix unit's n granule half empty
-COLUMNS = (256, 128, 64, 32, 16, 8)
-SPLITS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32)
+SPLITS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 18, 20, 24, 28, 32)
+LEAST_STEPS = 4  # of a part of a split sum
+PIECES = 16384  # of a kernel: steps of longer ones are simulated several at a time
 
 
 def matrix_dtype(chip: Chip, weight: str, activation: str) -> str:
@@ -51,39 +54,132 @@ def shares(total: Any, parts: int) -> Ints:
 
 
 @dataclass(frozen=True)
-class GemmTiles:
-    """A skinny product on many cores: `columns` per tile, the sum cut into `split` parts, `steps` loads for each."""
+class Product:
+    """A product as the choice of tiles sees it: m x n x k, bits of an element of each operand, the dtype that it is
+    computed in, and the tier that the weights come from."""
 
+    m: int
+    n: int
+    k: int
+    weight_bits: int
+    bits: int
+    dtype: str
+    home: str
+
+
+@dataclass(frozen=True)
+class GemmTiles:
+    """Tiles of `rows` x `columns`, the sum cut into `split` parts; each part is `steps` steps of `depth` terms."""
+
+    rows: int
     columns: int
     split: int
     steps: int
+    depth: int
+    stages: int
+    """Tile buffers that fit into a core."""
 
 
-def gemm_tiles(chip: Chip, n: int, k: int, bits: int, m: int) -> GemmTiles:
-    """The tiles that give the busiest core the fewest bytes; ties: fewer parts of the sum, then wider tiles.
-
-    A part of the sum costs its core the partial results' way out, and one core the way back in: both count as bytes.
-    """
-    cores, stage = int(chip.cores.value), stage_bytes(chip)
-    unit = chip.matrix.granule.k
-    best: tuple[float, int, int] | None = None
-    for columns in COLUMNS:
-        tiles = -(-n // columns)
-        if columns > n and columns != COLUMNS[-1] and columns >= 2 * n:
-            continue
+def gemm_tiles(chip: Chip, p: Product) -> GemmTiles:
+    """The tiles and split of least estimated time; ties: fewer parts, then larger tiles."""
+    best: tuple[tuple[float, int, int], GemmTiles] | None = None
+    for rows, columns, depth, stages in _shapes(chip, p):
+        loop = float(step_fs(chip, p.dtype, rows, columns, depth).max())
         for split in SPLITS:
-            if split > 1 and k // split < 4 * unit:
+            steps = -(-p.k // (split * depth))
+            if split > 1 and steps < LEAST_STEPS:
                 break
-            waves = -(-tiles * split // cores)
-            load = waves * columns * (k / split) * bits / 8
-            extra = 4 * m * columns * (1 + split) if split > 1 else 0
-            cost = (load + waves * extra + 2 * m * k / split * waves, split, -columns)
-            if best is None or cost < best:
-                best = cost
+            tiles = GemmTiles(rows, columns, split, steps, depth, stages)
+            cost = (estimate_fs(chip, p, tiles, loop), split, -rows * columns)
+            if best is None or cost < best[0]:
+                best = cost, tiles
     assert best is not None
-    columns, split = -best[2], best[1]
-    steps = max(1, -(-columns * -(-k // split) * bits // 8 // stage))
-    return GemmTiles(columns, split, min(steps, max(1, k // split // unit)))
+    return best[1]
+
+
+def _shapes(chip: Chip, p: Product) -> Iterator[tuple[int, int, int, int]]:
+    """Rows, columns, depth and tile buffers of the tiles worth trying: no larger than the product needs."""
+    tiles = chip.execution.tiles
+    depth = max(1, tiles.depth * 8 // max(p.weight_bits, p.bits))
+    memory = int(chip.tiers[0].capacity.value)
+    enough = [_enough({s[side] for s in tiles.shapes}, size) for side, size in ((0, p.m), (1, p.n))]
+    shapes = [s for s in tiles.shapes if s[0] <= enough[0] and s[1] <= enough[1]] or [min(tiles.shapes)]
+    for r, c in shapes:
+        stage = (r * p.bits + c * p.weight_bits) * depth // 8
+        yield r, c, depth, max(1, min(chip.execution.stages or 2, memory // max(stage, 1)))
+
+
+def _enough(sides: set[int], size: int) -> int:
+    """The smallest side that covers a size, or the largest."""
+    return min((s for s in sides if s >= size), default=max(sides))
+
+
+def step_fs(chip: Chip, dtype: str, rows: Any, columns: Any, terms: Any, steps: Any = 1) -> Ints:
+    """Time of `steps` steps of a kernel's main loop, `terms` of the sum in all: products at the rate that the unit
+    sustains, and the loop's own cycles under or beside them."""
+    share = chip.matrix.availability.get(dtype)  # type: ignore[call-overload]
+    products = unit_cycles(chip, dtype, rows, columns, terms)
+    if share is not None:
+        products = ints(np.ceil(products / float(share.value)))
+    own = ints(steps) * int(chip.execution.step.value)
+    return ints(np.maximum(products, own) if chip.execution.step_hidden else products + own) * chip.period_fs
+
+
+def estimate_fs(chip: Chip, p: Product, t: GemmTiles, step: float) -> float:
+    """What a library's heuristic would think of a choice: waves of tiles, each as long as its slowest resource. `step`:
+    time of a step of the main loop."""
+    cores, home, near = int(chip.cores.value), chip.tier(p.home), next(c for c in chip.tiers if c.scope == "chip")
+    row_tiles, column_tiles = -(-p.m // t.rows), -(-p.n // t.columns)
+    ctas = row_tiles * column_tiles * t.split
+    latency = float(home.latency.value) + float(chip.load.copy_latency.value)
+    terms = t.steps * t.depth
+    weights = min(t.columns, p.n) * terms * p.weight_bits / 8
+    operand = min(t.rows, p.m) * terms * p.bits / 8 / min(chip.execution.cluster, column_tiles)
+    window = latency * t.steps / t.stages
+    port = chip.load.port
+    through = (weights + operand) * chip.period_fs / float(port.value) if port else 0.0
+    alone = max(step * t.steps, window, through)
+    far = FS_PER_S / (float(home.bandwidth.value) * float(home.availability.value if home.availability else 1))
+    close = FS_PER_S / float(near.bandwidth.value)
+
+    def wave(n: int) -> float:
+        return max(alone, n / row_tiles * weights * far, n * (weights + operand) * close)
+
+    whole, rest = divmod(ctas, cores)
+    time = whole * wave(cores) + (wave(rest) if rest else 0.0)
+    time = max(time, p.n * p.k * p.weight_bits / 8 * far)
+    if t.split > 1:
+        e = chip.execution
+        launch = float(e.launch_gap.value) if e.reduction == "kernel" else 0.0
+        time += launch + 2 * float(near.latency.value) + 2 * t.split * p.m * p.n * PARTIAL * close
+    return time
+
+
+def attention_split(
+    chip: Chip, home: str, pairs: int, tokens: int, token_bytes: float, step: int, stages: int, start: int, partial: int
+) -> int:
+    """Into how many parts the cached tokens of each sequence and KV head are cut: those of least estimated time; ties:
+    fewer. `step`: time of MIN_TOKENS tokens, with `stages` buffers for as many; `start`: of a part's beginning; `partial`: bytes of a part's result."""
+    cores, tier, near = int(chip.cores.value), chip.tier(home), next(c for c in chip.tiers if c.scope == "chip")
+    e = chip.execution
+    far = FS_PER_S / (float(tier.bandwidth.value) * float(tier.availability.value if tier.availability else 1))
+    latency = float(tier.latency.value) + float(chip.load.copy_latency.value)
+    port = chip.load.port
+    through = MIN_TOKENS * token_bytes * chip.period_fs / float(port.value) if port else 0.0
+    each = max(float(step), through, latency / stages)
+    best: tuple[float, int] | None = None
+    for split in range(1, max(1, min(-(-tokens // MIN_TOKENS), 2 * cores // pairs)) + 1):
+        steps = -(-tokens // (split * MIN_TOKENS))
+        waves = -(-pairs * split // cores)
+        time = waves * (start + latency + float(e.epilogue.value) + steps * each)
+        time = max(time, start + latency + pairs * tokens * token_bytes * far)
+        if split > 1:
+            time += 2 * float(near.latency.value) + 2 * split * pairs * partial * FS_PER_S / float(near.bandwidth.value)
+            time += float(e.launch_gap.value) if e.reduction == "kernel" else 0.0
+        if best is None or (time, split) < best:
+            best = time, split
+    assert best is not None
+    return best[1]
 
 
 def stage_bytes(chip: Chip) -> int:

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from ..emit import Emitter
-from ..machine import LAUNCH, MATRIX, VECTOR
+from ..machine import KERNEL, LAUNCH, MATRIX, VECTOR
 from ..plan import Block
 from ..program import Dep, Ints, Opcode
 from ..tile import latency_fs, vector_fs
 
+Way = tuple[str, str, str]  # route, tier and kind of tensor
 BARRIER = "barrier"  # with overlap, barriers have an engine of their own: launches pass them
 
 
@@ -30,25 +31,33 @@ class Kernels:
         self.cores = int(self.chip.cores.value)
         self.stages = self.chip.execution.stages or 2
         self.overlap = self.chip.execution.overlap == "programmatic"
+        self.kernels = 0
         self.end: Ints | None = None
         self.before: Ints | None = None
         self.launch: Ints | None = None
+        self.near = next(t.name for t in self.chip.tiers if t.scope == "chip")
         m = self.em.machine
         self.load0, self.matrix0, self.vector0, self.store0 = (
             m.engine(f"{x}0") for x in ("load", "matrix", "vector", "store")
         )
 
-    def begin(self) -> None:
-        """Launch: after the barrier of the kernel before, or with overlap after its launch."""
+    def begin(self, prologue: int = 0) -> None:
+        """Launch: after the barrier of the kernel before, or with overlap after its launch. Every launch opens a group.
+        `prologue`: time before its first loads."""
+        self.em.group = self.kernels
+        self.kernels += 1
         gap = self.em.machine.cycles_fs(float(self.chip.execution.launch_gap.value) / self.chip.period_fs)
         before, older, self.before = self.launch, self.before, self.end
-        self.launch = self.em.hold(self.em.machine.engine("launcher"), gap, LAUNCH, opcode=Opcode.LAUNCH)
+        launcher = self.em.machine.engine("launcher")
+        self.launch = self.em.hold(launcher, gap, LAUNCH, opcode=Opcode.LAUNCH)
         if self.overlap:
             self._wait(self.launch, before, 1)
             # The kernel before the one that still runs is over: of the block before, its last but one, then its last.
             self._wait(self.launch, older, 2 if before is None else 0)
         else:
             self._wait(self.launch, self.before, 0)
+        if prologue:
+            self.launch = self.em.hold(launcher, prologue, KERNEL)
 
     def _wait(self, to: Ints, pred: Ints | None, slot: int) -> None:
         if pred is None:
@@ -72,19 +81,23 @@ class Kernels:
         self.em.after(np.broadcast_to(self.end, finals.shape), finals, Dep.ORDER)
 
     def move(
-        self, first: int, core: Ints, nbytes: Ints, way: tuple[str, str, str], address: Any = 0, step: int = 0
+        self, first: int, core: Ints, nbytes: Ints, way: Way, address: Any = 0, step: int = 0
     ) -> tuple[Ints, Ints]:
         """Transfers of the cores that have something to move: their numbers, and which of `core` they are of."""
         which = np.flatnonzero(nbytes)
         where = np.broadcast_to(address, nbytes.shape)[which]
         return self.em.move(first + core[which], nbytes[which], [way] * len(which), where, step), which
 
-    def way(self, tensor: str, store: bool = False) -> tuple[str, str, str]:
-        """Route, tier and kind of a tensor."""
+    def way(self, tensor: str, by: str = "load") -> Way:
+        """Route, tier and kind of a tensor; `by`: load, copy (of tiles) or store."""
         tier = self.block.home(tensor)
-        return f"{'store' if store else 'load'}:{tier}", tier, self.plan.kind(tensor)
+        return f"{by}:{tier}", tier, self.plan.kind(tensor)
 
-    def scratch(self, store: bool) -> tuple[str, str, str]:
+    def again(self) -> Way:
+        """Route of what another core has just loaded: from the nearest tier that all share, counted nowhere."""
+        return f"copy:{self.near}", "", "weight"
+
+    def scratch(self, store: bool) -> Way:
         """Route, tier and kind of partial results."""
         tier = next(t.name for t in self.chip.tiers_for("activation") if t.scope == "chip")
         return f"{'store' if store else 'load'}:{tier}", tier, "activation"
@@ -92,52 +105,97 @@ class Kernels:
 
 @dataclass(frozen=True)
 class Tiles:
-    """What streams through the cores: per CTA (block of threads) and step, bytes and the unit's time. Arrays [cta,
-    step]."""
+    """What streams through the cores: per CTA (block of threads) and piece, bytes and the unit's time. Arrays [cta,
+    piece]."""
 
     nbytes: Ints
     hold_fs: Ints
-    way: tuple[str, str, str]
+    way: Way
     address: int
     step: int
     cause: str
-    operand_bytes: Ints  # per CTA: the activation that it reads first
-    operand: tuple[str, str, str]
+    operand: Ints
+    """Bytes of the activation that come with each piece."""
+    operand_way: Way
+    stages: int
+    """Pieces that a core has buffers for."""
+    leader: Ints | None = None
+    """Per CTA, the one whose weights it shares, itself or an earlier one; None: nobody shares."""
+    operand_leader: Ints | None = None
+    """The same for the activation."""
+    start_fs: int = 0
+    """From the end of a CTA to the first loads of the next one on its core."""
 
 
 def stream(k: Kernels, tiles: Tiles) -> tuple[Ints, Ints]:
-    """Emit loads and computes of all CTAs. Returns each CTA's core and its last compute."""
+    """Emit loads, computes and epilogues of all CTAs. Returns each CTA's core and its epilogue."""
     ctas, steps = tiles.nbytes.shape
     core = np.arange(ctas) % k.cores
-    ahead = min(k.stages, steps) if k.overlap else 0
+    ahead = min(tiles.stages, steps) if k.overlap else 0
     start = k.em.count
     cta, step = np.repeat(np.arange(ctas), steps), np.tile(np.arange(steps), ctas)
-    nbytes = tiles.nbytes.ravel()
-    operand, has = k.move(k.load0, core, tiles.operand_bytes, tiles.operand)
-    address = tiles.address + np.cumsum(nbytes) - nbytes
-    loads, filled = k.move(k.load0, core[cta], nbytes, tiles.way, address, tiles.step)
-    k.started(operand)
-    k.started(loads, False)
-    unit = k.matrix0 if tiles.cause == MATRIX else k.vector0
-    latency = latency_fs(k.chip, tiles.cause)
-    compute = k.em.hold(unit + core[cta], tiles.hold_fs.ravel(), tiles.cause, latency, n=ctas * steps)
-    k.em.after(compute[filled], loads, Dep.RAW)
-    k.em.after(compute[has * steps], operand, Dep.RAW)
-    # Buffers: the j-th load of a core waits until the (j - stages)-th tile has been used.
-    j = cta // k.cores * steps + step - k.stages
-    user = (j // steps * k.cores + core[cta]) * steps + j % steps
-    late = j[filled] >= 0
-    k.em.after(loads[late], compute[user[filled][late]], Dep.WAR)
-    # Queue order: a CTA's operand first (with overlap: behind the weights that may already come), then tile by tile.
+    x, x_again = _shared(k, core, tiles.operand, tiles.operand_leader, tiles.operand_way)
+    w, w_again = _shared(k, core, tiles.nbytes, tiles.leader, tiles.way, tiles.address, tiles.step)
+    for loads, _ in (x, x_again):
+        k.started(loads)
+    for loads, _ in (w, w_again):
+        k.started(loads, False)
+    compute = k.em.hold(
+        k.matrix0 + core[cta], tiles.hold_fs.ravel(), tiles.cause, latency_fs(k.chip, MATRIX), n=ctas * steps
+    )
+    last = compute.reshape(ctas, steps)[:, -1]
+    ends = k.em.hold(k.matrix0 + core, int(k.chip.execution.epilogue.value), KERNEL, n=ctas)
+    k.em.after(ends, last, Dep.RAW)
+    turns = k.em.hold(k.matrix0 + core[k.cores :], tiles.start_fs, KERNEL, n=max(ctas - k.cores, 0))
+    k.em.after(turns, ends[: len(turns)], Dep.ORDER)
+    # Buffers: a piece waits until the one `stages` before it has been used; a CTA's first ones, for its beginning
+    # after the end of the CTA before it on its core.
+    inner = step >= tiles.stages
+    user = compute[np.maximum(np.arange(ctas * steps) - tiles.stages, 0)]
+    later = cta >= k.cores
+    user[later & ~inner] = turns[(cta - k.cores)[later & ~inner]]
+    late = inner | later
+    for load, which in (x, x_again, w, w_again):
+        k.em.after(compute[which], load, Dep.RAW)
+        k.em.after(load[late[which]], user[which][late[which]], Dep.WAR)
+    # Queue order: piece by piece, a piece's operand first (with overlap: behind the weights that may already come).
     wide = 4 * (steps + 1)
+    at, behind = cta * wide + 4 * step, cta * wide + 4 * np.maximum(step, ahead) - 2
     k.em.sort(start, np.concatenate([
-        has * wide + 4 * ahead - 2, (cta * wide + 4 * step)[filled], cta * wide + 4 * np.maximum(step, ahead - 1) + 3,
+        behind[x[1]], behind[x_again[1]], at[w[1]], at[w_again[1]], cta * wide + 4 * np.maximum(step, ahead - 1) + 3,
+        np.arange(1, ctas + 1) * wide - 4, np.arange(k.cores + 1, ctas + 1) * wide - wide - 3,
     ]))  # fmt: skip
-    return core, compute.reshape(ctas, steps)[:, -1]
+    return core, ends
+
+
+Loads = tuple[Ints, Ints]  # instructions, and which of the [cta, piece] they are for
+
+
+def _shared(
+    k: Kernels,
+    core: Ints,
+    nbytes: Ints,
+    leader: Ints | None,
+    way: Way,
+    address: int = 0,
+    step: int = 0,
+) -> tuple[Loads, Loads]:
+    """Loads of an operand's pieces [cta, piece]: of the leaders from where it is held, and of those that share theirs,
+    which find it in the nearest tier once it has come."""
+    ctas, steps = nbytes.shape
+    cta = np.repeat(np.arange(ctas), steps)
+    lead = np.arange(ctas) if leader is None else leader
+    own = np.where(np.repeat(lead == np.arange(ctas), steps), nbytes.ravel(), 0)
+    loads, filled = k.move(k.load0, core[cta], own, way, address + np.cumsum(own) - own, step)
+    again, more = k.move(k.load0, core[cta], nbytes.ravel() - own, k.again())
+    first = np.zeros(ctas * steps, np.int64)
+    first[filled] = loads
+    k.em.after(again, first[lead[cta] * steps + np.tile(np.arange(steps), ctas)][more], Dep.RAW)
+    return (loads, filled), (again, more)
 
 
 def epilogue(
-    k: Kernels, core: Ints, after: Ints, ops: Any, special: Any, nbytes: Ints, way: tuple[str, str, str]
+    k: Kernels, core: Ints, after: Ints, ops: Any, special: Any, nbytes: Ints, way: Way
 ) -> Ints:
     """A vector tail and the store of the results; returns what completes each: the stores, or the tails without one."""
     n = len(core)

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from ...workloads import DTYPE_BITS
 from ..collectives import rounds
-from ..machine import MATRIX, VECTOR
+from ..machine import LINK, MATRIX, VECTOR
 from ..plan import Gemm, Group, gemms
 from ..program import Dep, Ints, ints
-from ..tile import MIN_TOKENS, gemm_tiles, latency_fs, matrix_dtype, matrix_fs, shares, stage_bytes, vector_fs
+from ..tile import (
+    MIN_TOKENS,
+    PARTIAL,
+    PIECES,
+    Product,
+    attention_split,
+    gemm_tiles,
+    latency_fs,
+    matrix_dtype,
+    shares,
+    step_fs,
+    vector_fs,
+)
 from .kernel_frame import Kernels, Tiles, epilogue, reduce, stream
 
-PARTIAL = 4  # bytes of a partial sum: fp32
+SOFTMAX_CHAIN = 8  # dependent vector operations from the scores of a tile to their weights: max, exp, sum, rescale
+OPERAND = 8192  # bytes: activations come in transfers no smaller than this, or all at once
 
 
 def gemm(k: Kernels, group: Group) -> None:
@@ -31,44 +46,107 @@ def _merged(parts: list[Gemm]) -> list[Gemm]:
 
 
 def _one_gemm(k: Kernels, group: Group, g: Gemm) -> None:
+    """CTAs are [part of the sum, column tile, row tile]; all row tiles of a column read its weights, the first from
+    where they are held."""
     plan, chip = k.plan, k.chip
     weight = next(t for r, t in g.op.inputs.items() if r in ("weight", "b"))
     x = next(t for r, t in g.op.inputs.items() if r in ("x", "a"))
-    bits, n = DTYPE_BITS[plan.dtype(weight)], g.n * g.count
-    t = gemm_tiles(chip, n, g.k, bits, g.m)
-    tiles = -(-n // t.columns)
-    cols = np.full(tiles, t.columns)
-    cols[-1] = n - t.columns * (tiles - 1)
-    ks = shares(g.k, t.split)
-    edges = np.concatenate([[0], np.cumsum(np.outer(ks, cols))]) * bits // 8  # CTAs are [part of the sum, tile]
-    edges[-1] = g.nbytes
+    bits, xbits, n = DTYPE_BITS[plan.dtype(weight)], DTYPE_BITS[plan.dtype(x)], g.n * g.count
     dtype = matrix_dtype(chip, plan.dtype(weight), plan.dtype(x))
-    hold = matrix_fs(chip, dtype, g.m, np.tile(cols, t.split), np.repeat(ks, tiles) / t.steps)
-    operand = np.repeat(-(-g.m * ks * DTYPE_BITS[plan.dtype(x)] // 8), tiles)
-    nbytes = np.stack([shares(b, t.steps) for b in np.diff(edges)])
-    k.begin()
+    t = gemm_tiles(chip, Product(g.m, n, g.k, bits, xbits, dtype, k.block.home(weight)))
+    cols, rows = _cut(n, t.columns), _cut(g.m, t.rows)
+    ks = shares(g.k, t.split)
+    ctas = t.split * len(cols) * len(rows)
+    grain = min(t.steps, -(-ctas * t.steps // PIECES))
+    pieces = -(-t.steps // grain)
+    edges = np.concatenate([[0], np.cumsum(np.outer(ks, cols))]) * bits // 8  # [part, column tile]
+    edges[-1] = g.nbytes
+    nbytes = np.repeat(np.stack([shares(b, pieces) for b in np.diff(edges)]), len(rows), axis=0)
+    part = np.repeat(np.arange(t.split), len(cols) * len(rows))
+    steps = shares(t.steps, pieces)
+    hold = np.stack([step_fs(chip, dtype, t.rows, t.columns, steps * -(-int(k_) // t.steps), steps) for k_ in ks])[part]
+    tokens = np.tile(rows, t.split * len(cols))
+    shared = min(chip.execution.cluster, len(cols))
+    operand = _with_pieces(-(-tokens * ks[part] * xbits // (8 * shared)), pieces)
+    numbers = np.arange(ctas)
+    reader = part * (len(cols) * len(rows)) + numbers % len(rows)  # the first column tile of the same rows
+    k.begin(int(chip.execution.prologue.value))
     core, last = stream(k, Tiles(
-        nbytes, np.repeat(hold[:, None], t.steps, axis=1), k.way(weight),
-        plan.address.get(weight, 0), k.block.step.get(weight, 0), MATRIX, operand, k.way(x),
+        nbytes, hold, k.way(weight, "copy"), plan.address.get(weight, 0), k.block.step.get(weight, 0), MATRIX, operand,
+        k.way(x, "copy"), max(2, t.stages // grain) if t.stages > 1 else 1, numbers // len(rows) * len(rows),
+        None if k.block.home(x) == k.near else reader, int(chip.execution.prologue.value),
     ))  # fmt: skip
-    vector, special = _elementwise(group)
-    bias = sum(op.cost.reads[op.inputs["bias"]] for op in group.ops if "bias" in op.inputs)
-    outs = _results(k, group)
-    size = sum(plan.size(out) for out in outs)
+    outputs = _Outputs.of(k, group, len(cols) * len(rows), k.way(weight))
+    if t.split == 1:
+        k.finish(outputs.tail(k, core, last, 0))
+    elif chip.execution.reduction == "inside":
+        partial = ints(np.repeat(np.tile(cols, t.split), len(rows)) * tokens * PARTIAL)
+        k.finish(reduce(k, core, last, partial, t.split, lambda c, done: outputs.tail(k, c, done, g.m * n * t.split)))
+    else:
+        partial = ints(np.repeat(np.tile(cols, t.split), len(rows)) * tokens * PARTIAL)
+        stores = k.em.move(k.store0 + core, partial, [k.scratch(True)] * len(core))
+        k.em.after(stores, last, Dep.RAW)
+        k.finish(stores)
+        _sum_parts(k, group, g.m * n, t.split)
 
-    def tail(cores: Ints, done: Ints) -> Ints:
-        ops = shares(vector, tiles) + (g.m * cols * t.split if t.split > 1 else 0)
-        loads, which = k.move(k.load0, cores, shares(bias, tiles), k.way(weight))
-        finals = epilogue(k, cores, done, ops, shares(special, tiles), shares(size, tiles), k.way(outs[0], True))
+
+def _cut(size: int, tile: int) -> Ints:
+    """Tiles along one side, the last one smaller."""
+    edges = np.minimum(np.arange(-(-size // tile) + 1) * tile, size)
+    return ints(np.diff(edges))
+
+
+def _with_pieces(total: Ints, pieces: int) -> Ints:
+    """[cta, piece]: each CTA's bytes in as few even transfers as are no smaller than OPERAND, each with the piece that
+    first needs it."""
+    parts = int(min(pieces, max(1, total.max() // OPERAND)))
+    out = np.zeros((len(total), pieces), np.int64)
+    out[:, np.arange(parts) * pieces // parts] = np.stack([shares(n, parts) for n in total])
+    return out
+
+
+@dataclass(frozen=True)
+class _Outputs:
+    """What is left to do with the sums of a group's product: biases, elementwise work, stores. Shared evenly by CTAs."""
+
+    ctas: int
+    vector: int
+    special: int
+    bias: int
+    way: tuple[str, str, str]
+    size: int
+    out: tuple[str, str, str]
+
+    @classmethod
+    def of(cls, k: Kernels, group: Group, ctas: int, way: tuple[str, str, str]) -> _Outputs:
+        """Of a group, over that many CTAs; `way`: of its biases."""
+        vector, special = _elementwise(group)
+        bias = sum(op.cost.reads[op.inputs["bias"]] for op in group.ops if "bias" in op.inputs)
+        outs = _results(k, group)
+        size = sum(k.plan.size(out) for out in outs)
+        return cls(ctas, vector, special, bias, way, size, k.way(outs[0], "store"))
+
+    def tail(self, k: Kernels, cores: Ints, done: Ints, sums: int) -> Ints:
+        """The end of each CTA, after `done`, with so many additions before it; returns what completes it."""
+        loads, which = k.move(k.load0, cores, shares(self.bias, self.ctas), self.way)
+        ops, special = shares(self.vector + sums, self.ctas), shares(self.special, self.ctas)
+        finals = epilogue(k, cores, done, ops, special, shares(self.size, self.ctas), self.out)
         k.started(loads, False)
         k.em.after(finals[which], loads, Dep.RAW)
         return finals
 
-    if t.split > 1:
-        partial = ints(np.tile(cols, t.split) * g.m * PARTIAL)
-        k.finish(reduce(k, core, last, partial, t.split, tail))
-    else:
-        k.finish(tail(core, last))
+
+def _sum_parts(k: Kernels, group: Group, results: int, split: int) -> None:
+    """A kernel that adds the parts of a split sum, its results spread over the cores."""
+    product = k.em.op
+    k.em.op = k.em.number_op(f"{group.label} sum")
+    cores = np.arange(max(1, min(k.cores, results // GRAIN)))
+    k.begin()
+    loads = k.em.move(k.load0 + cores, shares(results * split * PARTIAL, len(cores)), [k.scratch(False)] * len(cores))
+    k.started(loads)
+    weight = next(t for op in group.ops for r, t in op.inputs.items() if r in ("weight", "b"))
+    k.finish(_Outputs.of(k, group, len(cores), k.way(weight)).tail(k, cores, loads, results * split))
+    k.em.op = product
 
 
 def _elementwise(group: Group) -> tuple[int, int]:
@@ -92,63 +170,88 @@ def _results(k: Kernels, group: Group) -> list[str]:
 
 def attention(k: Kernels, group: Group) -> None:
     """Flash decoding: every sequence and KV head, its tokens split over the cores; rotary positions and the append
-    before, the sum of the parts behind."""
+    in a kernel before, the sum of the parts behind."""
     plan, chip = k.plan, k.chip
     op = next(o for o in group.ops if o.op == "attention")
     c, cache = op.cost, op.inputs["k_cache"]
     pairs, tokens = c.batch_gemms // 2, c.n - 1
-    split = max(1, min(-(-tokens // MIN_TOKENS), k.cores // pairs))
-    part = np.repeat(shares(tokens, split), pairs)  # [part, pair]
     total = c.reads[cache] + c.reads[op.inputs["v_cache"]]
+    dtype = matrix_dtype(chip, plan.dtype(cache), plan.dtype(op.inputs["q"]))
+    products = int((step_fs(chip, dtype, c.m, MIN_TOKENS, c.k) + step_fs(chip, dtype, c.m, c.k, MIN_TOKENS)).max())
+    scores = [-(-n * MIN_TOKENS // (c.n * pairs)) for n in (c.vector_ops, c.special_ops)]
+    products += int(vector_fs(chip, *scores).max()) + SOFTMAX_CHAIN * latency_fs(chip, VECTOR)
+    start = chip.execution.prologue
+    if c.m > 1:
+        start = chip.execution.attention_start.get(plan.dtype(cache), start)  # type: ignore[call-overload]
+    partial = c.m * (c.k + 2) * PARTIAL  # results and the two numbers of a softmax, for each query head of the pair
+    stages = max(1, min(k.stages, int(chip.tiers[0].capacity.value) // max(1, MIN_TOKENS * total // (tokens * pairs))))
+    split = attention_split(
+        chip, k.block.home(cache), pairs, tokens, total / (tokens * pairs), products, stages, int(start.value), partial
+    )
+    part = np.repeat(shares(tokens, split), pairs)  # [part, pair]
+    steps = -(-int(part.max()) // MIN_TOKENS)
+    grain = min(steps, -(-len(part) * steps // PIECES))
+    pieces = -(-steps // grain)
     edges = np.concatenate([[0], np.cumsum(part)]) * total // (tokens * pairs)
     size = np.diff(edges)
-    steps = max(1, min(-(-int(size.max()) // stage_bytes(chip)), int(part.max()) // MIN_TOKENS or 1))
-    dtype = matrix_dtype(chip, plan.dtype(cache), plan.dtype(op.inputs["q"]))
-    keys = -(-part // steps)
-    softmax = vector_fs(
-        chip, -(-c.vector_ops * part // (c.n * pairs * steps)), -(-c.special_ops * part // (c.n * pairs * steps))
-    )
-    products = matrix_fs(chip, dtype, c.m, keys, c.k) + matrix_fs(chip, dtype, c.m, c.k, keys)
     q = sum(c.reads[op.inputs[r]] for r in ("q", "k", "v"))
-    k.begin()
+    _append(k, group, np.arange(min(k.cores, pairs)))
+    for _ in range(int(chip.execution.attention_helpers.value) if chip.execution.attention_helpers else 0):
+        k.begin()
+        helper = k.em.hold(k.vector0, latency_fs(chip, VECTOR), VECTOR)
+        k.started(helper)
+        k.finish(helper)
+    k.begin(int(start.value))
     core, last = stream(k, Tiles(
-        np.stack([shares(b, steps) for b in size]), np.repeat(products[:, None], steps, axis=1), k.way(cache),
-        plan.address.get(cache, 0), k.block.step.get(cache, 0), MATRIX, np.full(len(part), -(-q // pairs)),
-        k.way(op.inputs["q"]),
+        np.stack([shares(b, pieces) for b in size]), np.tile(shares(steps, pieces) * products, (len(part), 1)),
+        k.way(cache, "copy"), plan.address.get(cache, 0), k.block.step.get(cache, 0), MATRIX,
+        _with_pieces(np.full(len(part), -(-q // pairs)), pieces), k.way(op.inputs["q"], "copy"),
+        max(2, stages // grain) if stages > 1 else 1, start_fs=int(start.value),
     ))  # fmt: skip
-    soft = k.em.hold(k.vector0 + core, softmax * steps, VECTOR, latency_fs(chip, VECTOR), n=len(core))
-    k.em.after(soft, last, Dep.RAW)
     out = op.outputs["out"]
-    heads = c.m * (c.k + 2)  # results and the two numbers of a softmax, for each query head of the pair
 
     def tail(cores: Ints, done: Ints) -> Ints:
-        ops = 2 * heads * split if split > 1 else c.m * c.k
-        return epilogue(
-            k, cores, done, np.full(pairs, ops), np.full(pairs, c.m), shares(plan.size(out), pairs), k.way(out, True)
-        )
+        n = len(cores)
+        ops = shares(pairs * (2 * c.m * (c.k + 2) * split if split > 1 else c.m * c.k), n)
+        return epilogue(k, cores, done, ops, shares(pairs * c.m, n), shares(plan.size(out), n), k.way(out, "store"))
 
-    if split > 1:
-        finals = reduce(k, core, soft, np.full(len(core), heads * PARTIAL), split, tail)
+    if split == 1:
+        k.finish(tail(core, last))
+    elif chip.execution.reduction == "inside":
+        k.finish(reduce(k, core, last, np.full(len(core), partial), split, tail))
     else:
-        finals = tail(core, soft)
-    k.finish(np.concatenate([finals, _append(k, group, core[:pairs])]))
+        stores = k.em.move(k.store0 + core, np.full(len(core), partial), [k.scratch(True)] * len(core))
+        k.em.after(stores, last, Dep.RAW)
+        k.finish(stores)
+        product, k.em.op = k.em.op, k.em.number_op(f"{group.label} sum")
+        cores = np.arange(min(k.cores, pairs))
+        k.begin()
+        loads = k.em.move(
+            k.load0 + cores, shares(len(core) * partial, len(cores)), [k.scratch(False)] * len(cores)
+        )
+        k.started(loads)
+        k.finish(tail(cores, loads))
+        k.em.op = product
 
 
-def _append(k: Kernels, group: Group, cores: Ints) -> Ints:
-    """Rotary positions of the new token, and its K and V to the cache; returns the stores."""
+def _append(k: Kernels, group: Group, cores: Ints) -> None:
+    """A kernel for the rotary positions of the new token, and its K and V to the cache."""
     ops = [o for o in group.ops if o.op in ("rope", "kv_append")]
     slots = [t for o in ops if o.op == "kv_append" for t in o.outputs.values()]
     if not slots:
-        return ints([])
+        return
+    attention, k.em.op = k.em.op, k.em.number_op(f"{group.label} append")
     made = group.produced
     new = [t for o in ops for t in o.inputs.values() if t not in made]
     nbytes = sum(k.plan.size(t) for t in dict.fromkeys(new))
+    k.begin()
     loads, which = k.move(k.load0, cores, shares(nbytes, len(cores)), k.way(new[0]))
     k.started(loads)
     ops_n = sum(o.cost.vector_ops for o in ops)
     stored = shares(sum(k.plan.size(t) for t in slots), len(cores))
     cores, stored = cores[which], stored[which]
-    return epilogue(k, cores, loads, shares(ops_n, len(cores)), 0, stored, k.way(slots[0], True))
+    k.finish(epilogue(k, cores, loads, shares(ops_n, len(cores)), 0, stored, k.way(slots[0], "store")))
+    k.em.op = attention
 
 
 ROWS_WHOLE = frozenset({"rmsnorm", "layernorm", "softmax", "embedding"})
@@ -181,7 +284,7 @@ def vector(k: Kernels, group: Group) -> None:
     k.started(work[idle])
     finals = [work]
     for t in _results(k, group):
-        stores, which = k.move(k.store0, core, shares(plan.size(t), ctas), k.way(t, True))
+        stores, which = k.move(k.store0, core, shares(plan.size(t), ctas), k.way(t, "store"))
         k.em.after(stores, work[which], Dep.RAW)
         finals.append(stores)
     k.finish(np.concatenate(finals))
@@ -197,7 +300,15 @@ def collective(k: Kernels, group: Group) -> None:
     before: Ints | None = None
     bits = DTYPE_BITS.get(k.plan.dtype(next(iter(op.outputs.values()))), 16)
     for r in rounds(group.kind, nbytes, k.plan.tp, link):
-        sent = k.em.send(k.em.machine.engine("network"), r.send)
+        network = k.em.machine.engine("network")
+        peers = (k.plan.tp - 2) * int(link.peer.value)
+        if peers > 0:
+            flags = k.em.hold(network, peers, LINK)
+            if before is None:
+                k.started(flags)
+            else:
+                k.em.after(np.broadcast_to(flags, before.shape), before, Dep.RAW)
+        sent = k.em.send(network, r.send)
         if before is None:
             k.started(sent)
         else:

@@ -37,11 +37,11 @@ def engines(plan: Plan) -> list[EngineRow]:
 def emit(block: Block, em: Emitter) -> None:
     """All kernels of one unit, in order; then what the next stage needs is sent."""
     k = Kernels(block, em)
-    for i, group in enumerate(block.unit.groups):
-        em.op, em.group = em.number_op(group), i
+    for group in block.unit.groups:
+        em.op = em.number_op(group)
         KERNELS.get(group.kind, vector)(k, group)
     if block.send_bytes:
-        em.op, em.group = em.number_op("send to next stage"), len(block.unit.groups)
+        em.op = em.number_op("send to next stage")
         k.begin()
         sent = em.send(em.machine.engine("network"), block.send_bytes)
         k.started(sent)
