@@ -21,7 +21,7 @@ from ..arch import Chip, System
 from ..workloads import DTYPE_BITS, check_graph
 from .collectives import least_fs
 from .fit import DoesNotFitError, size_text
-from .plan import Group, Plan, gemms
+from .plan import Group, Plan, group_macs, operands
 from .program import FS_PER_S, Bound
 from .split import plan_without_place, split
 from .tile import matrix_dtype
@@ -163,10 +163,9 @@ def _works(plan: Plan) -> Iterator[_Work]:
 
 
 def _group_macs(plan: Plan, group: Group) -> Iterator[tuple[str, int]]:
-    for g in gemms(group):
-        weight = next(t for r, t in g.op.inputs.items() if r in ("weight", "k_cache", "b"))
-        x = next(t for r, t in g.op.inputs.items() if r in ("x", "q", "a"))
-        yield matrix_dtype(plan.chip, plan.dtype(weight), plan.dtype(x)), g.m * g.n * g.k * g.count
+    for op, macs in group_macs(group):
+        weight, x = operands(op)
+        yield matrix_dtype(plan.chip, plan.dtype(weight), plan.dtype(x)), macs
 
 
 def collective_fs(plan: Plan, group: Group) -> int:

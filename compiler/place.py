@@ -44,11 +44,17 @@ def stored(plan: Plan, units: tuple[Unit, ...]) -> dict[str, int]:
     for unit in units:
         for group in unit.groups:
             out |= group_stored(plan, group)
+    out |= {t: plan.size(t) for t in appended(plan, units)}
     for name in list(out):
         table = plan.graph.nodes[name].get("tied_to")
         if table in out:
             out[name] = 0
     return out
+
+
+def appended(plan: Plan, units: tuple[Unit, ...]) -> list[str]:
+    """What the step adds to caches: it has room beside what they hold, and no address of its own."""
+    return [t for unit in units for g in unit.groups for op in g.ops for t in op.outputs.values() if plan.kind(t) == "kv"]
 
 
 def group_stored(plan: Plan, group: Group) -> dict[str, int]:
@@ -90,6 +96,7 @@ def _place_stage(plan: Plan, stage: Stage, policy: Policy) -> dict[str, dict[str
     free = {t.name: int(t.capacity.value) for t in chip.tiers}
     used: dict[str, dict[str, int]] = {}
     sizes = stored(plan, stage.units)
+    new = set(appended(plan, stage.units))
     acts = activation_bytes(plan, stage.units)
     home = _nearest(chip, free, "activation", acts)
     if home is None:
@@ -105,7 +112,8 @@ def _place_stage(plan: Plan, stage: Stage, policy: Policy) -> dict[str, dict[str
         for group in unit.groups:
             for t, n in group.reads.items():
                 reads[t] = reads.get(t, 0) + n
-    for t in policy(plan, sizes, reads):
+    held = {t: n for t, n in sizes.items() if t not in new}
+    for t in [*policy(plan, held, reads), *(t for t in sizes if t in new)]:
         kind = plan.kind(t)
         name = _nearest(chip, free, kind, sizes[t])
         if name is None:
@@ -116,12 +124,6 @@ def _place_stage(plan: Plan, stage: Stage, policy: Policy) -> dict[str, dict[str
         table = plan.graph.nodes[t].get("tied_to")
         if table in sizes:
             plan.tier[t] = plan.tier[table]
-    for unit in stage.units:  # the new token's K and V go where the cache is
-        for group in unit.groups:
-            caches = [plan.tier[t] for t in group.reads if plan.kind(t) == "kv"]
-            for t in group.produced:
-                if plan.kind(t) == "kv":
-                    plan.tier[t] = caches[0] if caches else _nearest(chip, free, "kv", 0) or home
     _addresses(plan, stage, sizes)
     return used
 
@@ -144,7 +146,10 @@ def _addresses(plan: Plan, stage: Stage, sizes: dict[str, int]) -> None:
     for unit in stage.units:
         for tier in at:
             at[tier] = -(-at[tier] // turn[tier]) * turn[tier]
+        new = set(appended(plan, (unit,)))
         for t in stored(plan, (unit,)):
+            if t in new:
+                continue
             tier = plan.tier[t]
             plan.address[t] = at[tier]
             at[tier] += -(-sizes[t] // 256) * 256

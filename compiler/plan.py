@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import networkx as nx
 
 from ..arch import Chip
-from ..workloads import Cost, op_cost, op_nodes, tensor_bytes
+from ..workloads.loads import loads_of
+from ..workloads import Cost, op_cost, op_dims, op_nodes, tensor_bytes
 
 STAR = "*"
 
@@ -26,6 +29,10 @@ class PlanOp:
     outputs: dict[str, str]
     weight_dtype: str | None = None
     """Element type of its weight, where it has one."""
+    data: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    """Attributes of its node."""
+    dims: Mapping[str, int] = field(default_factory=dict, compare=False)
+    """Numbers behind the names of its signature."""
 
 
 @dataclass(frozen=True)
@@ -167,18 +174,34 @@ def plan_ops(graph: nx.DiGraph) -> list[PlanOp]:
         inputs = {r: t for t, _, r in graph.in_edges(node, data="role")}
         outputs = {r: t for _, t, r in graph.out_edges(node, data="role")}
         dtype = graph.nodes[inputs["weight"]]["dtype"] if "weight" in inputs else None
-        out.append(PlanOp(node, data["op"], data.get("layer"), op_cost(graph, node), inputs, outputs, dtype))
+        out.append(PlanOp(node, data["op"], data.get("layer"), op_cost(graph, node), inputs, outputs, dtype,
+                          data, op_dims(graph, node)))  # fmt: skip
     return out
 
 
 def gemms(group: Group) -> list[Gemm]:
-    """The matrix products of a group, cut to its part."""
+    """The matrix products of a group, cut to its part; of experts, one for each that is woken. None for attention."""
     out = []
     for op in group.ops:
         c = op.cost
         if not c.macs:
             continue
-        moving = [t for r, t in op.inputs.items() if r in ("weight", "k_cache", "v_cache", "b")]
-        size = sum(c.reads[t] for t in moving)
-        out.append(Gemm(op, c.m, group.scaled(c.n), c.k, c.batch_gemms, group.scaled(size)))
+        weight = next((t for r, t in op.inputs.items() if r in ("weight", "b")), None)
+        size = 0 if weight is None else c.reads[weight]
+        if op.op == "expert_linear":
+            rows, n, k = loads_of(op.dims, op.data), op.dims["N"], op.dims["K"]
+            out += [Gemm(op, m, n, k, 1, size * (i + 1) // len(rows) - size * i // len(rows)) for i, m in enumerate(rows)]
+        elif c.batch_gemms and op.op != "attention":
+            out.append(Gemm(op, c.m, group.scaled(c.n), c.k, c.batch_gemms, group.scaled(size)))
     return out
+
+
+def group_macs(group: Group) -> list[tuple[PlanOp, int]]:
+    """Multiply-adds of each op of a group that has any, cut to its part."""
+    return [(op, group.scaled(op.cost.macs)) for op in group.ops if op.cost.macs]
+
+
+def operands(op: PlanOp) -> tuple[str, str]:
+    """The tensor that a matrix op keeps still, a weight or cache, and the activation that meets it."""
+    still = next(op.inputs[r] for r in ("weight", "k_cache", "b", "k") if r in op.inputs)
+    return still, next(op.inputs[r] for r in ("x", "q", "a") if r in op.inputs)

@@ -227,6 +227,9 @@ class Info:
     phase: str = "decode"
     batch: int = 1
     context: int = 0
+    spans: tuple[tuple[int, ...], ...] = ()
+    """What the step works on, as (sequences, new tokens, cached tokens, of these shared) of each kind of sequence;
+    empty: every sequence of the batch brings one token to `context` cached ones."""
     dtypes: dict[str, str] = field(default_factory=dict)
     clock_hz: float = 1e9
     clock_fs: int = 10**6

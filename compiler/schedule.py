@@ -9,10 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..workloads import OPS
 from .bound import group_bound
 from .emit import Emitter
 from .machine import LAUNCH, TENSOR_KINDS, EngineRow, Machine, build_machine
-from .plan import Block, Group, Plan, starred
+from .plan import Block, Group, Plan, PlanOp, starred
 from .program import Body, Dep, Info, Opcode, OpInfo, Segment, TileProgram
 from .styles import dataflow, kernels, static
 
@@ -109,10 +110,17 @@ def _key(block: Block) -> Hashable:
         )
 
     groups = tuple(
-        (g.label, g.part, tuple((starred(o.name, o.layer), o.op, tensors(o.inputs), tensors(o.outputs)) for o in g.ops))
+        (g.label, g.part, tuple(
+            (starred(o.name, o.layer), o.op, _attributes(o), tensors(o.inputs), tensors(o.outputs)) for o in g.ops
+        ))
         for g in block.unit.groups
-    )
+    )  # fmt: skip
     return groups, block.opens_stage, block.send_bytes
+
+
+def _attributes(op: PlanOp) -> tuple[Hashable, ...]:
+    """What an op says of itself beside its shapes: spans, loads, windows."""
+    return tuple((name, str(op.data[name])) for name in (*OPS[op.op].optional, *OPS[op.op].structured) if name in op.data)
 
 
 def _steps(run: list[Block]) -> dict[str, int]:

@@ -94,13 +94,15 @@ class Run:
 
     @property
     def tokens_per_s_per_user(self) -> float:
-        """One sequence's rate: one token per pass through all stages."""
-        return FS_PER_S / self.time_fs
+        """One sequence's rate: the tokens that it brings, per pass through all stages."""
+        return (self.program.info.spans or ((1, 1),))[-1][1] * FS_PER_S / self.time_fs
 
     @property
     def tokens_per_s(self) -> float:
         """The rate in all, with every pipeline stage at work on a batch of its own."""
-        return self.program.info.batch * FS_PER_S / self.interval_fs
+        info = self.program.info
+        tokens = sum(count * new for count, new, *_ in info.spans) or info.batch
+        return tokens * FS_PER_S / self.interval_fs
 
 
 @dataclass(frozen=True)

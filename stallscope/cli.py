@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -50,13 +51,17 @@ def run(
     json: JsonFile = None,
     explain: Explain = None,
 ) -> None:
-    """Simulate one step on a chip or system, and report where its time goes."""
+    """Simulate one step, or several, on a chip or system, and report where the time goes."""
     _check_target(json)
     from .report.json import run_json
+    from .report.steps import steps_json, steps_table
     from .report.tables import stall_table
 
-    result = _simulate(work.load(), split.system(chip), no_skip)
-    _deliver(json, lambda: run_json(result), lambda: stall_table(result))
+    runs = _simulate_all(work.graphs(), split.system(chip), no_skip)
+    if len(runs) > 1:
+        _deliver(json, lambda: steps_json(runs), lambda: steps_table(runs))
+    else:
+        _deliver(json, lambda: run_json(runs[0]), lambda: stall_table(runs[0]))
 
 
 @app.command()
@@ -246,6 +251,14 @@ def _simulate(graph: nx.DiGraph[Any], system: System, no_skip: bool) -> Run:
     from .sim.run import simulate
 
     return simulate(program, skip=not no_skip)
+
+
+def _simulate_all(graphs: list[nx.DiGraph[Any]], system: System, no_skip: bool) -> list[Run]:
+    """All steps on as many chips as the last needs, whose KV cache is the largest."""
+    last = _simulate(graphs[-1], system, no_skip)
+    info = last.program.info
+    fixed = replace(system, chips=None, tp=info.tp, pp=None if system.chip.style == "static" else info.pp)
+    return [*(_simulate(graph, fixed, no_skip) for graph in graphs[:-1]), last]
 
 
 def _deliver(json: str | None, data: Any, table: Any) -> None:

@@ -61,12 +61,33 @@ class Workload:
     graph: Annotated[
         str | None, typer.Option(metavar="FILE", help="Your own graph as node-link JSON, instead of --model.")
     ] = None
-    batch: Annotated[int | None, typer.Option(help="Sequences decoded together. Default: 1.")] = None
+    batch: Annotated[int | None, typer.Option(help="Sequences worked on together. Default: 1.")] = None
     context: Annotated[int | None, typer.Option(help="Tokens in the KV cache of each sequence. Default: 1024.")] = None
+    contexts: Annotated[
+        str | None, typer.Option(metavar="LIST|WORD", help="A context for each: 1024,4096 or lognormal:1000:0.8.")
+    ] = None
+    prefix: Annotated[int | None, typer.Option(help="Leading cached tokens that all sequences share.")] = None
+    phase: Annotated[str | None, typer.Option(help="decode, prefill, mixed (a prefill beside decodes), verify.")] = None
+    prompt: Annotated[int | None, typer.Option(help="New tokens of a prefill. Sets --phase prefill.")] = None
+    chunk: Annotated[int | None, typer.Option(help="Prefill so many tokens at a time.")] = None
+    steps: Annotated[int | None, typer.Option(help="Decode steps, the KV cache growing. Default: 1.")] = None
+    verify: Annotated[int | None, typer.Option(help="New tokens of each sequence. Sets --phase verify.")] = None
+    routing: Annotated[
+        str | None, typer.Option(metavar="WORD|FILE", help="Experts of a token: uniform, power:ALPHA, or a trace.")
+    ] = None
+    seed: Annotated[int | None, typer.Option(help="Of contexts and routing that are drawn. Default: 0.")] = None
+    latent: Annotated[str | None, typer.Option(help="Form of latent attention: auto, absorbed, plain.")] = None
     dtype: Annotated[str | None, typer.Option(help=DTYPE_HELP)] = None
     weight: Annotated[str | None, typer.Option(help="Format of the weights alone.")] = None
+    attention: Annotated[str | None, typer.Option(help="Format of attention's weights.")] = None
+    expert: Annotated[str | None, typer.Option(help="Format of the experts.")] = None
+    embedding: Annotated[str | None, typer.Option(help="Format of the embedding tables.")] = None
+    head: Annotated[str | None, typer.Option(help="Format of the head.")] = None
     kv: Annotated[str | None, typer.Option(help="Format of the KV cache. Default: bf16.")] = None
     activation: Annotated[str | None, typer.Option(help="Format of activations. Default: bf16.")] = None
+    cast: Annotated[
+        str | None, typer.Option(help="Format of activations before a product with quantised weights, or none.")
+    ] = None
 
     def load(self) -> nx.DiGraph[Any]:
         """The graph. Raises StallscopeError if there is none or too much is said, or if it cannot be read."""
@@ -81,22 +102,46 @@ class Workload:
             return load_graph(self.graph)
         if self.model is None:
             raise StallscopeError("nothing to run: give --model NAME (`stallscope models` lists them) or --graph FILE")
+        graphs = self.graphs()
+        if len(graphs) > 1:
+            raise StallscopeError(
+                f"{len(graphs)} steps: this command takes one; leave out --chunk and --steps, or use `stallscope run`"
+            )
+        return graphs[0]
+
+    def graphs(self) -> list[nx.DiGraph[Any]]:
+        """The graph of each step. Raises StallscopeError as `load` does."""
+        if self.graph is not None or self.model is None:
+            return [self.load()]
         from .workloads import decode_graph, load_model
 
-        graph = decode_graph(load_model(self.model), self.request())
-        for warning in graph.graph.get("warnings", ()):
+        model, request = load_model(self.model), self.request()
+        graphs = [decode_graph(model, request, step) for step in range(len(request.plan))]
+        for warning in graphs[-1].graph.get("warnings", ()):
             print(f"warning: {warning}", file=sys.stderr)
-        return graph
+        return graphs
 
     def request(self) -> Request:
         """The request. Raises StallscopeError for a format or a number that makes no sense."""
         from .workloads import Request
 
         formats = dtype_word(self.dtype) if self.dtype is not None else {}
-        single = {"weight": self.weight, "kv": self.kv, "activation": self.activation}
-        formats |= {name: dtype for name, dtype in single.items() if dtype is not None}
-        sizes = {name: n for name, n in (("batch", self.batch), ("context", self.context)) if n is not None}
-        return Request(**sizes, **formats)  # type: ignore[arg-type]
+        apart = ("model", "graph", "dtype", "contexts")
+        said = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in apart}
+        said = formats | {name: value for name, value in said.items() if value is not None}
+        if self.phase is None and (self.prompt is not None or self.verify is not None):
+            said["phase"] = "prefill" if self.prompt is not None else "verify"
+        if self.contexts is not None:
+            said["contexts"] = _contexts(self.contexts)
+            if self.batch is None and isinstance(said["contexts"], tuple):
+                said["batch"] = len(said["contexts"])
+        return Request(**said)
+
+
+def _contexts(word: str) -> tuple[int, ...] | str:
+    """A list of numbers, or a word that Request knows."""
+    parts = word.replace(" ", "").split(",")
+    return tuple(map(int, parts)) if all(part.isascii() and part.isdigit() for part in parts) else word
 
 
 def dtype_word(word: str) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """Models and requests as graphs of operators and tensors."""
 
 from .catalogue import load_model, model_names
-from .cost import Cost, op_cost, tensor_bytes
+from .cost import Cost, op_cost, op_dims, tensor_bytes
 from .decoder import decode_graph
 from .dtypes import DTYPE_BITS
 from .graph import add_op, add_tensor, check_graph, new_graph, op_nodes
@@ -9,6 +9,7 @@ from .graphfile import load_graph, save_graph
 from .model import Model
 from .ops import OPS
 from .request import Request
+from .spans import Span, spans_of
 
 __all__ = [
     "DTYPE_BITS",
@@ -16,6 +17,7 @@ __all__ = [
     "Cost",
     "Model",
     "Request",
+    "Span",
     "add_op",
     "add_tensor",
     "check_graph",
@@ -25,7 +27,9 @@ __all__ = [
     "model_names",
     "new_graph",
     "op_cost",
+    "op_dims",
     "op_nodes",
     "save_graph",
+    "spans_of",
     "tensor_bytes",
 ]

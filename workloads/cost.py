@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import networkx as nx
 
 from .checks import graph_problem, nearest, shown
-from .dtypes import dtype_bytes
+from .dtypes import dtype_of
 from .ops import OPS, PARALLEL, find_op
 from .signature import Dims, MismatchError, Role, match
 
@@ -27,11 +28,8 @@ class Cost:
     special_ops: int
     reads: dict[str, int]
     writes: dict[str, int]
-
-    @property
-    def macs(self) -> int:
-        """Multiply-adds of all its GEMMs."""
-        return self.m * self.n * self.k * self.batch_gemms
+    macs: int
+    """Multiply-adds in all."""
 
 
 def bound_tensors(graph: nx.DiGraph, node: str) -> tuple[dict[str, str], dict[str, str]]:
@@ -99,7 +97,8 @@ def _dims(graph: nx.DiGraph, node: str, tensors: dict[str, str]) -> Dims:
             raise graph_problem(node, f"{where}: {name}", shown(value), "a positive whole number", todo)
     shapes = {role: graph.nodes[tensor]["shape"] for role, tensor in tensors.items()}
     try:
-        return match(spec.roles[0] + spec.roles[1], shapes, attributes)
+        dims = match(spec.roles[0] + spec.roles[1], shapes, attributes)
+        return dims if spec.derive is None else dims | spec.derive(dims, data)
     except MismatchError as error:
         names = ", ".join(f"{role}={tensor!r}" for role, tensor in tensors.items())
         todo = f"Correct a shape or an edge ({names})."
@@ -119,14 +118,20 @@ def op_cost(graph: nx.DiGraph, node: str) -> Cost:
     for role, tensor in inputs.items():
         data = graph.nodes[tensor]
         part = spec.reads.get(role)
-        reads[tensor] = tensor_bytes(data) if part is None else dtype_bytes(part(dims), data["dtype"])
+        reads[tensor] = tensor_bytes(data) if part is None else part_bytes(data, part(dims))
     writes = {tensor: tensor_bytes(graph.nodes[tensor]) for tensor in outputs.values()}
-    return Cost(spec.unit, m, n, k, many, spec.vector(dims), spec.special(dims), reads, writes)
+    macs = m * n * k * many if spec.macs is None else spec.macs(dims)
+    return Cost(spec.unit, m, n, k, many, spec.vector(dims), spec.special(dims), reads, writes, macs)
 
 
 def tensor_bytes(data: Mapping[str, Any]) -> int:
-    """Bytes of a tensor node's whole tensor, rounded up to a whole byte."""
-    elements = 1
-    for size in data["shape"]:
-        elements *= size
-    return dtype_bytes(elements, data["dtype"])
+    """Bytes of a tensor node's whole tensor with its scales, rounded up to a whole byte."""
+    return dtype_of(data["dtype"]).size(data["shape"])
+
+
+def part_bytes(data: Mapping[str, Any], elements: int) -> int:
+    """Bytes of so many elements of a tensor node, their scales in proportion, rounded up to a whole byte."""
+    dtype, whole = dtype_of(data["dtype"]), prod(data["shape"])
+    if not dtype.block_bits:
+        return -(-elements * dtype.bits // 8)
+    return -(-tensor_bytes(data) * elements // whole)

@@ -1,151 +1,133 @@
-"""Model + Request -> the graph of one decode step."""
+"""Model + Request -> the graph of one step."""
 
 from __future__ import annotations
 
 import networkx as nx
 
-from ..errors import StallscopeError
-from .checks import problem
-from .graph import add_op, add_tensor, new_graph
-from .layers import Attention, Layer, Mlp
+from .attention import add_attention, add_latent_attention
+from .build import Builder
+from .checks import positive_int, problem
+from .graph import add_op, new_graph
+from .layers import Experts, LatentAttention, Layer
+from .mlp import add_experts, add_mlp
 from .model import Model
 from .request import Request
-from .signature import Shape
+from .spans import Span
+from .types import graph_types, part_types
 
 
-def decode_graph(model: Model, request: Request) -> nx.DiGraph:
-    """The graph in which every sequence of the batch produces one token. Nodes are added in the order of execution.
+def decode_graph(model: Model, request: Request, step: int = 0) -> nx.DiGraph:
+    """The graph of one step of a request's plan, the first unless said otherwise. Nodes are added in the order of
+    execution.
 
     Names follow Hugging Face modules ("model.layers.3.self_attn.q_proj"); a weight is "<op>.weight", a result
     "<op>.out". A request longer than the model was made for is a sentence in graph.graph["warnings"].
     """
-    _refuse_others(model)
-    graph = new_graph(model.name, request.batch, request.context, request.dtypes)
+    plan = request.plan
+    positive_int(step, "decode_graph: step", len(plan) - 1, least=0)
+    spans = plan[step]
+    types = part_types(model, request)
+    graph = new_graph(model.name, request.batch, max(span.cached for span in spans), graph_types(types))
     graph.graph["phase"] = request.phase
-    graph.graph["warnings"] = model.warnings + _length_warning(model, request)
-    hidden = (request.batch, model.hidden_size)
-    table = add_tensor(graph, "model.embed_tokens.weight", "embedding", (model.vocab_size, model.hidden_size))
-    (x,) = add_op(graph, "model.embed_tokens", "embedding", {"weight": table}, {"out": hidden}, rows=request.batch)
+    if request.phase != "decode" or len(spans) > 1 or request.prefix:
+        graph.graph["spans"] = tuple(map(tuple, spans))
+    graph.graph["warnings"] = model.warnings + _length_warning(model, spans)
+    b = Builder(graph, model, request, spans, types).part("", None, (*model.first_weights, *model.last_weights))
+    x = _first(b)
     for number, layer in enumerate(model.layers):
-        x = _Layer(graph, model, request, number, layer).add(x)
-    add_tensor(graph, "model.norm.weight", "weight", (model.hidden_size,))
-    (x,) = add_op(graph, "model.norm", "rmsnorm", {"x": x, "weight": "model.norm.weight"}, {"out": hidden})
-    _add_head(graph, model, request, x, table)
+        x = _layer(b.part(f"model.layers.{number}.", number, model.layer_weights(layer)), layer, x)
+    _last(b, x)
+    _keep_prediction(b)
     return graph
 
 
-def _refuse_others(model: Model) -> None:
-    """Raise StallscopeError for what is read and counted but not simulated yet: all but dense llama-like layers."""
-    for layer in model.layer_kinds:
-        attention, mlp = layer.attention, layer.mlp
-        plain = isinstance(attention, Attention) and isinstance(mlp, Mlp) and layer == Layer(
-            Attention(attention.heads, attention.kv_heads, attention.head_dim, window=attention.window,
-                      qkv_bias=attention.qkv_bias, out_bias=attention.out_bias),
-            Mlp(mlp.intermediate_size, bias=mlp.bias),
-        )  # fmt: skip
-        if not plain:
-            kind = f"{type(attention).__name__} and {type(mlp).__name__} of layer {model.layers.index(layer)}"
-            raise _unknown(model, f"{kind}: {layer}")
-    outside = ("embedding_norm", "position_table", "embedding_size", "lm_head_bias", "logit_softcap")
-    odd = [name for name in outside if getattr(model, name)]
-    if odd or (model.norm.name, model.norm.weight, model.norm.bias, model.final_norm) != ("rmsnorm", True, False, True):
-        raise _unknown(model, f"{', '.join(odd) or model.norm}")
-
-
-def _unknown(model: Model, found: str) -> StallscopeError:
-    where, expected = f"model {model.name!r} ({model.source})", "layers as in llama, mistral and qwen2"
-    return problem(where, found, expected, "It is read and counted, but not simulated yet.")
-
-
-def _length_warning(model: Model, request: Request) -> tuple[str, ...]:
-    longest = model.max_position_embeddings
-    if longest is None or request.context <= longest:
+def _length_warning(model: Model, spans: tuple[Span, ...]) -> tuple[str, ...]:
+    longest, asked = model.max_position_embeddings, max(s.cached + s.new - 1 for s in spans)
+    if longest is None or asked <= longest:
         return ()
     return (
-        f"context {request.context} is longer than the {longest} tokens that {model.name} was made for "
+        f"context {asked} is longer than the {longest} tokens that {model.name} was made for "
         "(max_position_embeddings): the time is right, the text would not be.",
     )
 
 
-def _add_head(graph: nx.DiGraph, model: Model, request: Request, x: str, table: str) -> None:
-    tied = {"tied_to": table} if model.tie_word_embeddings else {}
-    add_tensor(graph, "lm_head.weight", "weight", (model.vocab_size, model.hidden_size), **tied)
-    inputs = {"x": x, "weight": "lm_head.weight"}
-    outputs = {"out": (request.batch, model.vocab_size)}
-    (logits,) = add_op(graph, "lm_head", "linear", inputs, outputs, parallel="vocab")
-    add_op(graph, "sample", "sample", {"logits": logits}, {"token": (request.batch,)})
+def _first(b: Builder) -> str:
+    """Embeddings of tokens, and of positions where they are learned."""
+    table = b.weight("model.embed_tokens.weight")
+    x = b.op("model.embed_tokens", "embedding", {"weight": table}, b.graph.nodes[table]["shape"][1], rows=b.rows)
+    if b.has("model.project_in.weight"):
+        x = b.linear("model.project_in", x, None)
+    if b.has("model.embed_positions.weight"):
+        table = b.weight("model.embed_positions.weight")
+        at = b.op("model.embed_positions", "embedding", {"weight": table}, b.model.hidden_size, rows=b.rows)
+        x = b.op("model.embed_sum", "add", {"a": x, "b": at}, b.model.hidden_size)
+    return b.norm("model.embed_layernorm", x) if b.model.embedding_norm else x
 
 
-class _Layer:
-    """Adds one layer; every layer adds the same nodes in the same order."""
+def _last(b: Builder, x: str) -> None:
+    """Final norm, the rows that a token is drawn from, head, and the draw."""
+    if b.model.final_norm:
+        x = b.norm("model.norm", x)
+    rows = sum(s.rows if b.request.phase == "verify" else s.count for s in b.spans)
+    if rows < b.rows:
+        x = b.op("model.select", "select", {"x": x}, b.width(x), rows)
+    if b.has("model.project_out.weight"):
+        x = b.linear("model.project_out", x, None)
+    logits = b.linear("lm_head", x, "vocab")
+    if b.model.logit_softcap is not None:
+        logits = b.op("logit_softcap", "softcap", {"x": logits}, b.width(logits), rows)
+    add_op(b.graph, "sample", "sample", {"logits": logits}, {"token": (rows,)})
 
-    def __init__(self, graph: nx.DiGraph, model: Model, request: Request, number: int, layer: Layer) -> None:
-        assert isinstance(layer.attention, Attention)
-        assert isinstance(layer.mlp, Mlp)
-        self.graph, self.model, self.request, self.layer = graph, model, request, number
-        self.attention, self.mlp, self.kept = layer.attention, layer.mlp, layer.attention_tokens(request.context)
-        self.prefix = f"model.layers.{number}."
 
-    def add(self, x: str) -> str:
-        """Add attention and MLP with their norms and residuals; returns the new hidden state."""
-        model = self.model
-        normed = self.norm("input_layernorm", x)
-        attended = self.attend(normed)
-        x = self.op("attn_residual", "add", {"a": x, "b": attended}, model.hidden_size)
-        normed = self.norm("post_attention_layernorm", x)
-        inner, bias = self.mlp.intermediate_size, self.mlp.bias
-        gate = self.linear("mlp.gate_proj", normed, inner, bias, "column")
-        up = self.linear("mlp.up_proj", normed, inner, bias, "column")
-        gated = self.op("mlp.swiglu", "swiglu", {"gate": gate, "up": up}, inner)
-        down = self.linear("mlp.down_proj", gated, model.hidden_size, bias, "row")
-        return self.op("mlp_residual", "add", {"a": x, "b": down}, model.hidden_size)
+def _keep_prediction(b: Builder) -> None:
+    """Heads that predict further tokens are stored beside the model; no step of the model itself runs them."""
+    for number, layer in enumerate(b.model.prediction_layers):
+        part = b.part(f"model.prediction.{number}.", None, b.model.prediction_weights(layer))
+        for name in part.weights:
+            part.many(f"{name}.keep", "keep", {"weight": part.weight(name)}, {})
 
-    def attend(self, x: str) -> str:
-        """Projections, rotary positions, the append to the KV cache, attention, output projection."""
-        model, batch, attention = self.model, self.request.batch, self.attention
-        heads, kv_heads, head_dim = attention.heads, attention.kv_heads, attention.head_dim
-        q = self.linear("self_attn.q_proj", x, heads * head_dim, attention.qkv_bias, "column")
-        k = self.linear("self_attn.k_proj", x, kv_heads * head_dim, attention.qkv_bias, "column")
-        v = self.linear("self_attn.v_proj", x, kv_heads * head_dim, attention.qkv_bias, "column")
-        q = self.op("self_attn.q_rope", "rope", {"x": q}, heads * head_dim, head_dim=head_dim)
-        k = self.op("self_attn.k_rope", "rope", {"x": k}, kv_heads * head_dim, head_dim=head_dim)
-        slot = (batch, kv_heads, 1, head_dim)
-        name = f"{self.prefix}self_attn.kv_append"
-        outputs = {"k_slot": slot, "v_slot": slot}
-        add_op(self.graph, name, "kv_append", {"k": k, "v": v}, outputs, layer=self.layer)
-        cached = (batch, kv_heads, self.kept, head_dim)
-        inputs = {"q": q, "k": k, "v": v}
-        for role in ("k_cache", "v_cache"):
-            inputs[role] = self.tensor(f"self_attn.{role}", "kv", cached)
-        out = self.op(
-            "self_attn.attention",
-            "attention",
-            inputs,
-            heads * head_dim,
-            heads=heads,
-            kv_heads=kv_heads,
-            head_dim=head_dim,
-        )
-        return self.linear("self_attn.o_proj", out, model.hidden_size, attention.out_bias, "row")
 
-    def norm(self, name: str, x: str) -> str:
-        """Add an RMSNorm and its weight."""
-        weight = self.tensor(f"{name}.weight", "weight", (self.model.hidden_size,))
-        return self.op(name, "rmsnorm", {"x": x, "weight": weight}, self.model.hidden_size)
+def _layer(b: Builder, layer: Layer, x: str) -> str:
+    """Attention and MLP with their norms and residuals; returns the new hidden state."""
+    hidden = b.model.hidden_size
+    if layer.parallel and layer.attention is not None and layer.mlp is not None:
+        normed = b.norm("input_layernorm", x)
+        other = normed if layer.shared_norm else b.norm("post_attention_layernorm", x)
+        attended, made = _attend(b, layer, normed, True), _mlp(b, layer, other, True)
+        both = b.op("branch_sum", "add", {"a": attended, "b": made}, hidden)
+        return _scaled(b, layer, b.op("residual", "add", {"a": x, "b": both}, hidden))
+    pre, behind = layer.norms in ("pre", "both"), layer.norms in ("post", "both")
+    if layer.attention is not None:
+        out = _attend(b, layer, b.norm("input_layernorm", x) if pre else x)
+        out = b.norm("post_attention_layernorm", out) if behind else out
+        x = b.op("attn_residual", "add", {"a": x, "b": out}, hidden)
+        x = b.norm("post_attention_layernorm", x) if layer.norms == "after" else x
+    if layer.mlp is not None:
+        name = "post_attention_layernorm" if layer.norms == "pre" else "pre_feedforward_layernorm"
+        out = _mlp(b, layer, b.norm(name, x) if pre else x)
+        out = b.norm("post_feedforward_layernorm", out) if behind else out
+        x = b.op("mlp_residual", "add", {"a": x, "b": out}, hidden)
+        x = b.norm("post_feedforward_layernorm", x) if layer.norms == "after" else x
+    return _scaled(b, layer, x)
 
-    def linear(self, name: str, x: str, width: int, bias: bool, parallel: str) -> str:
-        """Add a projection to `width` columns, its weight, and its bias if it has one."""
-        k = self.graph.nodes[x]["shape"][-1]
-        inputs = {"x": x, "weight": self.tensor(f"{name}.weight", "weight", (width, k))}
-        if bias:
-            inputs["bias"] = self.tensor(f"{name}.bias", "weight", (width,))
-        return self.op(name, "linear", inputs, width, parallel=parallel)
 
-    def op(self, name: str, op: str, inputs: dict[str, str], width: int, **attributes: int | str) -> str:
-        """Add an op of this layer with one output [batch, width]; returns the output."""
-        outputs = {"out": (self.request.batch, width)}
-        return add_op(self.graph, self.prefix + name, op, inputs, outputs, layer=self.layer, **attributes)[0]
+def _scaled(b: Builder, layer: Layer, x: str) -> str:
+    return b.op("layer_scalar", "scale", {"x": x, "weight": b.weight("layer_scalar")}, b.width(x)) if layer.scalar else x
 
-    def tensor(self, name: str, kind: str, shape: Shape) -> str:
-        """Add a weight or cache of this layer."""
-        return add_tensor(self.graph, self.prefix + name, kind, shape, layer=self.layer)
+
+def _attend(b: Builder, layer: Layer, x: str, later: bool = False) -> str:
+    attention = layer.attention
+    assert attention is not None
+    if not isinstance(attention, LatentAttention):
+        return add_attention(b, attention, x, later)
+    if attention.indexer is not None:
+        where, expected = f"model {b.model.name!r} ({b.model.source})", "attention over all cached tokens"
+        raise problem(where, "an indexer that picks tokens", expected, "It is read and counted, but not simulated yet.")
+    absorbed = b.request.phase != "prefill" if b.request.latent == "auto" else b.request.latent == "absorbed"
+    return add_latent_attention(b, attention, x, absorbed, later)
+
+
+def _mlp(b: Builder, layer: Layer, x: str, later: bool = False) -> str:
+    mlp = layer.mlp
+    assert mlp is not None
+    return add_experts(b, mlp, x, later) if isinstance(mlp, Experts) else add_mlp(b, "mlp", mlp, x, later)

@@ -1,6 +1,17 @@
-"""Element types and what a tensor of them weighs."""
+"""Element types, block formats, and what a tensor of them weighs.
+
+A type is a plain name ("bf16"), a named block format ("nvfp4"), or `ELEMENT/OUTPUTSxINPUTSsSCALEzZERO`: elements of
+which a block of OUTPUTS x INPUTS (the last two dimensions; `*`: all of one) shares a scale of SCALE bits and, with z, a
+zero point of ZERO bits. "fp8/128x128s32", "int4/1x128s16z4", "int8/1x*s16".
+"""
 
 from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
 
 from .checks import nearest, problem, shown
 
@@ -14,20 +25,84 @@ DTYPE_BITS: dict[str, int] = {
     "fp4": 4,
     "int4": 4,
 }
-"""Bits per element. `int32` is for token ids; scales of block formats are not counted."""
+"""Bits per element of plain types. `int32` is for token ids."""
 
 VALUE_DTYPES = tuple(name for name in DTYPE_BITS if name != "int32")
-"""The types that weights, KV and activations may have."""
+"""The plain types that weights, KV and activations may have."""
+
+BLOCK_FORMATS: dict[str, str] = {
+    "mxfp8": "fp8/1x32s8",
+    "mxfp4": "fp4/1x32s8",
+    "nvfp4": "fp4/1x16s8",
+}
+"""Block formats with a name: OCP microscaling (MX 1.0: 32 elements, a scale of 8 bits), and NVFP4 (16 elements, an fp8
+scale; its one fp32 scale per tensor is left out)."""
+
+OTHER_BITS = {"int3": 3, "int2": 2, "nf4": 4, "fp6": 6}
+"""Elements that only block formats have; a product of them is computed in a wider type."""
+
+_FORMAT = re.compile(r"([a-z]+[0-9]+)/(\d+|\*)x(\d+|\*)s(\d+)(?:z(\d+))?")
 
 
-def check_dtype(dtype: object, where: str, known: tuple[str, ...] = tuple(DTYPE_BITS)) -> str:
-    """`dtype` if it is one of `known`. Raises StallscopeError with the nearest one."""
-    if not isinstance(dtype, str) or dtype not in known:
-        todo = nearest(dtype, known) if isinstance(dtype, str) else f"Write one of these names, such as {known[0]!r}."
-        raise problem(where, shown(dtype), f"one of {', '.join(known)}", todo)
-    return dtype
+@dataclass(frozen=True)
+class Dtype:
+    """An element type, and the block that shares a scale; no block: no scales."""
+
+    element: str
+    bits: int
+    outputs: int | None = None
+    """Of a block; None: all."""
+    inputs: int | None = None
+    block_bits: int = 0
+    """Scale and zero point of one block."""
+
+    def size(self, shape: Sequence[int]) -> int:
+        """Bytes of a tensor, rounded up to a whole byte."""
+        bits = prod(shape) * self.bits
+        if self.block_bits:
+            *lead, outputs, inputs = (1, *shape) if len(shape) == 1 else shape
+            blocks = -(-outputs // (self.outputs or outputs)) * -(-inputs // (self.inputs or inputs))
+            bits += prod(lead) * blocks * self.block_bits
+        return -(-bits // 8)
+
+
+@lru_cache(maxsize=1024)
+def dtype_of(name: str) -> Dtype:
+    """What a name of an element type stands for. Raises KeyError for one that stands for nothing."""
+    if name in DTYPE_BITS:
+        return Dtype(name, DTYPE_BITS[name])
+    parts = _FORMAT.fullmatch(BLOCK_FORMATS.get(name, name))
+    if parts is None:
+        raise KeyError(name)
+    element, outputs, inputs, scale, zero = parts.groups()
+    bits = {**DTYPE_BITS, **OTHER_BITS}[element]
+    sides = [None if side == "*" else int(side) for side in (outputs, inputs)]
+    if 0 in sides:
+        raise KeyError(name)
+    return Dtype(element, bits, *sides, int(scale) + int(zero or 0))
+
+
+def check_dtype(dtype: object, where: str, known: tuple[str, ...] = (*DTYPE_BITS, *BLOCK_FORMATS)) -> str:
+    """`dtype` if it is one of `known`, or a block format where these are. Raises StallscopeError with the nearest."""
+    if isinstance(dtype, str) and dtype in known:
+        return dtype
+    if isinstance(dtype, str) and "/" in dtype and set(BLOCK_FORMATS) <= set(known):
+        try:
+            dtype_of(dtype)
+        except KeyError:
+            todo = "Write ELEMENT/OUTPUTSxINPUTSsBITS, such as fp8/128x128s32 or int4/1x128s16z4."
+            raise problem(where, shown(dtype), "a block format", todo) from None
+        return dtype
+    todo = nearest(dtype, known) if isinstance(dtype, str) else f"Write one of these names, such as {known[0]!r}."
+    raise problem(where, shown(dtype), f"one of {', '.join(known)}", todo)
 
 
 def dtype_bytes(elements: int, dtype: str) -> int:
-    """Bytes of `elements` packed elements, rounded up to a whole byte."""
-    return -(-elements * DTYPE_BITS[dtype] // 8)
+    """Bytes of `elements` packed elements of a row, rounded up to a whole byte."""
+    return dtype_of(dtype).size((elements,))
+
+
+def element_of(dtype: str) -> str:
+    """The plain type in which a unit would take these elements: that of the element, or the next wider."""
+    element = dtype_of(dtype).element
+    return {"int3": "int4", "int2": "int4", "nf4": "int4", "fp6": "fp8"}.get(element, element)

@@ -3,7 +3,9 @@
 A graph is a networkx.DiGraph of op and tensor nodes; names are strings.
 
 graph.graph     schema "stallscope-graph/1", name, phase ("decode"), batch (sequences), context (cached tokens),
-                dtypes {weight, kv, activation}; optional: warnings (a tuple of sentences)
+                dtypes {weight, kv, activation, and parts that differ: attention, expert, embedding, head};
+                optional: warnings (a tuple of sentences), spans (spans.py: what the step works on; without them every
+                sequence brings one token)
 op node         kind="op", op=NAME (a row of ops.py), the operator's attributes; optional: layer (a number or None)
 tensor node     kind="tensor", tensor=KIND (weight, expert, kv, activation, embedding), shape (a tuple of positive
                 whole numbers), dtype (dtypes.py); optional: layer, tied_to (the embedding table that this weight is)
@@ -24,7 +26,7 @@ import networkx as nx
 from ..errors import StallscopeError
 from .checks import GraphError, graph_problem, nearest, positive_int, problem, shown
 from .cost import bound_tensors, op_dims, tensor_bytes
-from .dtypes import VALUE_DTYPES, check_dtype
+from .dtypes import BLOCK_FORMATS, VALUE_DTYPES, check_dtype
 from .ops import OPS, find_op
 from .request import BATCH_LIMIT, CONTEXT_LIMIT, PHASES
 from .signature import Shape
@@ -36,6 +38,7 @@ DIM_LIMIT = 2**40
 RANK_LIMIT = 8
 
 GRAPH_KEYS = ("schema", "name", "phase", "batch", "context", "dtypes")
+DTYPE_KEYS = ("weight", "kv", "activation", "attention", "expert", "embedding", "head")
 TENSOR_KEYS = ("kind", "tensor", "shape", "dtype", "layer", "tied_to")
 OP_KEYS = ("kind", "op", "layer")
 
@@ -75,7 +78,7 @@ def add_op(
         graph.add_edge(tensor, name, role=role)
     layer = {"layer": attributes["layer"]} if "layer" in attributes else {}
     for role, shape in outputs.items():
-        dtype = "int32" if role == "token" else None
+        dtype = "int32" if role in ("token", "chosen") else None
         add_tensor(graph, f"{name}.{role}", kinds.get(role, "activation"), shape, dtype, **layer)
         graph.add_edge(name, f"{name}.{role}", role=role)
     return tuple(f"{name}.{role}" for role in outputs)
@@ -139,14 +142,14 @@ def _check_attributes(graph: nx.DiGraph) -> None:
     if type(warnings) is not tuple or not all(isinstance(line, str) for line in warnings):
         raise graph_problem(None, f"{where}: warnings", shown(warnings), "a tuple of sentences", "Correct it.")
     dtypes = data["dtypes"]
-    if not isinstance(dtypes, dict) or set(dtypes) != {"weight", "kv", "activation"}:
+    if not isinstance(dtypes, dict) or not {"weight", "kv", "activation"} <= set(dtypes) <= set(DTYPE_KEYS):
         expected = "{weight: .., kv: .., activation: ..}"
         raise graph_problem(None, f"{where}: dtypes", shown(dtypes), expected, "Name the three element types.")
     try:
         positive_int(data["batch"], f"{where}: batch", BATCH_LIMIT)
         positive_int(data["context"], f"{where}: context", CONTEXT_LIMIT, least=0)
         for key, dtype in dtypes.items():
-            check_dtype(dtype, f"{where}: dtypes.{key}", VALUE_DTYPES)
+            check_dtype(dtype, f"{where}: dtypes.{key}", (*VALUE_DTYPES, *BLOCK_FORMATS))
     except StallscopeError as error:
         raise GraphError(str(error)) from None
 
@@ -161,7 +164,7 @@ def _check_node(graph: nx.DiGraph, node: Any) -> str:
     try:
         if kind == "op":
             spec = find_op(data.get("op"), where, node)
-            _check_keys(where, data, OP_KEYS + spec.attributes + spec.optional)
+            _check_keys(where, data, OP_KEYS + spec.attributes + spec.optional + spec.structured)
         elif kind == "tensor":
             _check_tensor(where, data)
             _check_keys(where, data, TENSOR_KEYS)

@@ -10,11 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from .checks import graph_problem, nearest
 from .signature import Dims, Role, parse_roles
+from .spans import attention_dims
+from .loads import expert_dims
 
 Count = Callable[[Dims], int]
+Derive = Callable[[Dims, Mapping[str, Any]], Dims]
 Gemm = Callable[[Dims], tuple[int, int, int, int]]
 
 
@@ -32,6 +36,8 @@ class Op:
     signature: str
     gemm: Gemm | None = None
     """(m, n, k, how many such GEMMs); m are rows of the activation, n output columns, k is summed over."""
+    macs: Count | None = None
+    """Multiply-adds, where they are not always those of equal GEMMs."""
     vector: Count = _none
     """Elementwise operations: add, multiply, compare, maximum."""
     special: Count = _none
@@ -42,6 +48,10 @@ class Op:
     """Attributes that it may carry."""
     reads: Mapping[str, Count] = field(default_factory=dict)
     """Elements read of a role, where that is less than the whole tensor."""
+    structured: tuple[str, ...] = ()
+    """Attributes that it may carry and that are no numbers: `derive` checks them."""
+    derive: Derive | None = None
+    """Further numbers, from those of the shapes and the op's attributes. Raises MismatchError where they disagree."""
 
     @cached_property
     def roles(self) -> tuple[tuple[Role, ...], tuple[Role, ...]]:
@@ -58,12 +68,13 @@ OPS: dict[str, Op] = {
         reads={"weight": lambda d: d["rows"] * d["H"]},
     ),
     "linear": Op(
-        "x times the transposed weight, plus a bias. `parallel` says how tensor parallelism may cut the weight.",
+        "x times the transposed weight, plus a bias. `parallel` says how tensor parallelism may cut the weight; "
+        "`later`, that chips' parts of the sum are added up behind what follows.",
         "matrix",
         "x[M K] weight:weight[N K] bias?:weight[N] -> out[M N]",
         gemm=lambda d: (d["M"], d["N"], d["K"], 1),
         vector=lambda d: d["bias"] * d["M"] * d["N"],
-        optional=("parallel",),
+        optional=("parallel", "later"),
     ),
     "matmul": Op(
         "Batched product of two tensors.",
@@ -72,42 +83,64 @@ OPS: dict[str, Op] = {
         gemm=lambda d: (d["M"], d["N"], d["K"], d["..."]),
     ),
     "attention": Op(
-        "Softmax attention of one new token per sequence over its cached tokens and itself. One GEMM for the scores "
-        "and one for the values, per sequence and KV head; softmax as in the row `softmax`, plus the scaling.",
+        "Softmax attention of new tokens over the cached tokens of their sequences and over the new ones up to "
+        "themselves. `spans` says whose tokens they are (spans.py), `window` how many tokens each sees at most before "
+        "itself. A pair of query and key takes a product of head_dim for its score and of v_dim for its value; softmax "
+        "as in the row `softmax`, plus the scaling; `softcap` adds a tanh and a product, `alibi` a product and a sum, a "
+        "sink an exp per row. Without v, values are the first v_dim columns of the keys (a latent). Without a cache, k "
+        "has the cached tokens too, sequence by sequence.",
         "matrix",
-        "q[B kv_heads*group*head_dim] k[B kv_heads*head_dim] v[B kv_heads*head_dim]"
-        " k_cache:kv[B kv_heads T head_dim] v_cache:kv[B kv_heads T head_dim] -> out[B heads*head_dim]",
-        gemm=lambda d: (d["group"], d["T"] + 1, d["head_dim"], 2 * d["B"] * d["kv_heads"]),
-        vector=lambda d: d["B"] * d["heads"] * (4 * (d["T"] + 1) + d["head_dim"]),
-        special=lambda d: d["B"] * d["heads"] * (d["T"] + 2),
+        "q[rows kv_heads*group*head_dim] k[fresh kv_heads*head_dim] v?[fresh kv_heads*v_dim]"
+        " k_cache?:kv[seqs kv_heads T head_dim] v_cache?:kv[seqs kv_heads T v_dim] sinks?:weight[heads]"
+        " -> out[rows heads*v_dim]",
+        gemm=lambda d: (d["group"], d["keys"], d["head_dim"], 2 * d["sequences"] * d["kv_heads"] if d["keys"] else 0),
+        macs=lambda d: d["heads"] * d["pairs"] * (d["head_dim"] + d["v_dim"]),
+        vector=lambda d: d["heads"] * ((4 + 2 * d["softcap"] + 2 * d["alibi"]) * d["pairs"] + d["rows"] * d["v_dim"]),
+        special=lambda d: d["heads"] * ((1 + d["softcap"]) * d["pairs"] + (1 + d["sinks"]) * d["rows"]),
         attributes=("heads", "kv_heads", "head_dim"),
+        optional=("window", "softcap", "alibi"),
+        structured=("spans",),
+        derive=attention_dims,
     ),
     "kv_append": Op(
-        "Writes the new token's K and V behind the cached ones.",
+        "Writes the new tokens' K and V behind the cached ones; of more tokens than a window holds, the last.",
         "vector",
-        "k[B kv_heads*head_dim] v[B kv_heads*head_dim]"
-        " -> k_slot:kv[B kv_heads 1 head_dim] v_slot:kv[B kv_heads 1 head_dim]",
+        "k[B kv_heads*head_dim] v?[B kv_heads*v_dim]"
+        " -> k_slot:kv[kept kv_heads 1 head_dim] v_slot?:kv[kept kv_heads 1 v_dim]",
     ),
     "rope": Op(
-        "Rotates each head by its position: two products and a sum per element. Sines come from a table on the chip.",
+        "Rotates each head by its position, or the `rotated` elements of it: two products and a sum per element. Sines "
+        "come from a table on the chip.",
         "vector",
         "x[B heads*head_dim] -> out[B heads*head_dim]",
-        vector=lambda d: 3 * d["B"] * d["heads"] * d["head_dim"],
+        vector=lambda d: 3 * d["B"] * d["heads"] * d.get("rotated", d["head_dim"]),
         attributes=("head_dim",),
+        optional=("rotated",),
     ),
     "rmsnorm": Op(
         "Square, sum, scale, weight; one inverse root per row.",
         "vector",
-        "x[... H] weight:weight[H] -> out[... H]",
-        vector=lambda d: 4 * d["..."] * d["H"],
+        "x[... H] weight?:weight[H] -> out[... H]",
+        vector=lambda d: (3 + d["weight"]) * d["..."] * d["H"],
         special=lambda d: d["..."],
     ),
     "layernorm": Op(
         "Sum, subtract, square, sum, scale, weight, bias; one inverse root per row.",
         "vector",
-        "x[... H] weight:weight[H] bias?:weight[H] -> out[... H]",
-        vector=lambda d: (6 + d["bias"]) * d["..."] * d["H"],
+        "x[... H] weight?:weight[H] bias?:weight[H] -> out[... H]",
+        vector=lambda d: (5 + d["weight"] + d["bias"]) * d["..."] * d["H"],
         special=lambda d: d["..."],
+    ),
+    "head_norm": Op(
+        "An RMSNorm of each head by itself, `centred` as a LayerNorm; the weight is of one head or of all side by side.",
+        "vector",
+        "x[... heads*head_dim] weight?:weight[W] bias?:weight[W] -> out[... heads*head_dim]",
+        vector=lambda d: (
+            (3 + 2 * d.get("centred", 0) + d["weight"] + d["bias"]) * d["..."] * d["heads"] * d["head_dim"]
+        ),
+        special=lambda d: d["..."] * d["heads"],
+        attributes=("head_dim",),
+        optional=("centred",),
     ),
     "softmax": Op(
         "Maximum, subtract, exp, sum, scale; one reciprocal per row.",
@@ -116,7 +149,13 @@ OPS: dict[str, Op] = {
         vector=lambda d: 4 * d["..."] * d["N"],
         special=lambda d: d["..."] * (d["N"] + 1),
     ),
-    "add": Op("a + b.", "vector", "a[...] b:any[...] -> out[...]", vector=lambda d: d["..."]),
+    "add": Op(
+        "a + b. `later` as in linear: parts of a sum are added as parts.",
+        "vector",
+        "a[...] b:any[...] -> out[...]",
+        vector=lambda d: d["..."],
+        optional=("later",),
+    ),
     "mul": Op("a * b.", "vector", "a[...] b:any[...] -> out[...]", vector=lambda d: d["..."]),
     "silu": Op(
         "x / (1 + exp(-x)): an exp and a reciprocal.",
@@ -139,6 +178,117 @@ OPS: dict[str, Op] = {
         vector=lambda d: 3 * d["..."],
         special=lambda d: 2 * d["..."],
     ),
+    "geglu": Op(
+        "gelu(gate) * up.",
+        "vector",
+        "gate[...] up[...] -> out[...]",
+        vector=lambda d: 9 * d["..."],
+        special=lambda d: d["..."],
+    ),
+    "swiglu_clamped": Op(
+        "gate * sigmoid(a gate) * (up + 1), gate cut above and up on both sides (gpt-oss).",
+        "vector",
+        "gate[...] up[...] -> out[...]",
+        vector=lambda d: 7 * d["..."],
+        special=lambda d: 2 * d["..."],
+    ),
+    "relu": Op("max(x, 0).", "vector", "x[...] -> out[...]", vector=lambda d: d["..."]),
+    "relu_squared": Op("max(x, 0) squared.", "vector", "x[...] -> out[...]", vector=lambda d: 2 * d["..."]),
+    "softcap": Op(
+        "cap * tanh(x / cap).",
+        "vector",
+        "x[...] -> out[...]",
+        vector=lambda d: 2 * d["..."],
+        special=lambda d: d["..."],
+    ),
+    "scale": Op("x times one learned number.", "vector", "x[...] weight:weight[S] -> out[...]", vector=lambda d: d["..."]),
+    "sigmoid_scale": Op(
+        "x times the sigmoid of a number per row.",
+        "vector",
+        "x[rows H] gate[rows one] -> out[rows H]",
+        vector=lambda d: d["rows"] * d["H"],
+        special=lambda d: 2 * d["rows"],
+    ),
+    "copy": Op("The same under another name.", "vector", "x[...] -> out[...]"),
+    "select": Op(
+        "Some of the rows: the last token of each sequence.",
+        "vector",
+        "x[rows H] -> out[picked H]",
+        reads={"x": lambda d: d["picked"] * d["H"]},
+    ),
+    "keep": Op(
+        "Keeps weights in memory that this step does not use, such as heads that predict further tokens.",
+        "vector",
+        "weight:any[...] ->",
+        reads={"weight": lambda d: 0},
+    ),
+    "quantize": Op(
+        "Casts to the output's type, block by block: largest magnitude, product with the scale, rounding; one reciprocal "
+        "per row.",
+        "vector",
+        "x[... K] -> out[... K]",
+        vector=lambda d: 3 * d["..."] * d["K"],
+        special=lambda d: d["..."],
+    ),
+    "topk": Op(
+        "Softmax (or sigmoid and sum) of the scores, then the top_k of each row by top_k passes of maximum; the weights "
+        "of those are scaled to sum to one. `bias` joins the scores that pick, `scale` is a factor per expert.",
+        "vector",
+        "scores[rows E] bias?:weight[E] scale?:weight[E] -> weights[rows top_k] chosen[rows top_k]",
+        vector=lambda d: d["rows"] * ((4 + d["top_k"] + d["bias"]) * d["E"] + (2 + d["scale"]) * d["top_k"]),
+        special=lambda d: d["rows"] * (d["E"] + 2),
+    ),
+    "expert_linear": Op(
+        "For each expert, the tokens that are sent to it times its transposed matrix. `loads`: tokens of each expert "
+        "that any is sent to; only these experts are read. x has a row per token, or per token and expert.",
+        "matrix",
+        "x[M K] chosen[rows top_k] weight:expert[E N K] bias?:expert[E N] -> out[pairs N]",
+        macs=lambda d: d["pairs"] * d["N"] * d["K"],
+        vector=lambda d: d["bias"] * d["pairs"] * d["N"],
+        optional=("parallel",),
+        structured=("loads",),
+        reads={"weight": lambda d: d["woken"] * d["N"] * d["K"], "bias": lambda d: d["woken"] * d["N"]},
+        derive=expert_dims,
+    ),
+    "combine": Op(
+        "Each token's weighted sum of what its experts gave.",
+        "vector",
+        "x[pairs H] weights[rows top_k] -> out[rows H]",
+        vector=lambda d: 2 * d["pairs"] * d["H"],
+        optional=("later",),
+    ),
+    "latent_norm": Op(
+        "Latent attention's one row per token: RMSNorm of the latent, rotation of the key part behind it.",
+        "vector",
+        "x[rows W] weight:weight[rank] -> out[rows W]",
+        vector=lambda d: d["rows"] * (4 * d["rank"] + 3 * (d["W"] - d["rank"])),
+        special=lambda d: d["rows"],
+    ),
+    "latent_expand": Op(
+        "Keys and values of all heads from latents, those in the cache before the new ones; a key's rotary part is the "
+        "latent row's own.",
+        "matrix",
+        "x[fresh W] weight:weight[N rank] cache?:kv[seqs one T W] -> k[keys heads*qk_dim] v[keys heads*v_dim]",
+        gemm=lambda d: (d["keys"], d["N"], d["rank"], 1),
+        attributes=("heads",),
+    ),
+    "absorb_q": Op(
+        "The part of kv_b_proj that makes keys, worked into the query: each head's part without positions becomes a "
+        "latent; its rotary part stays.",
+        "matrix",
+        "q[rows heads*qk_dim] weight:weight[N rank] -> out[rows heads*W]",
+        gemm=lambda d: (d["rows"], d["rank"], d["nope"], d["heads"]),
+        attributes=("heads", "nope", "v_dim"),
+        reads={"weight": lambda d: d["heads"] * d["nope"] * d["rank"]},
+    ),
+    "absorb_v": Op(
+        "The part of kv_b_proj that makes values, applied to each head's sum of latents.",
+        "matrix",
+        "x[rows heads*rank] weight:weight[N rank] -> out[rows heads*v_dim]",
+        gemm=lambda d: (d["rows"], d["v_dim"], d["rank"], d["heads"]),
+        attributes=("heads", "nope", "v_dim"),
+        reads={"weight": lambda d: d["heads"] * d["v_dim"] * d["rank"]},
+    ),
     "sample": Op(
         "The largest logit of each row (greedy).",
         "vector",
@@ -149,6 +299,11 @@ OPS: dict[str, Op] = {
         "Sum over the chips of a tensor-parallel group, known to all (inserted by the compiler).",
         "link",
         "x[...] -> out[...]",
+    ),
+    "all_to_all": Op(
+        "Rows go to the chips that need them (inserted by the compiler).",
+        "link",
+        "x[rows H] -> out[arrived H]",
     ),
     "all_gather": Op(
         "Parts of the last dimension, put together on all chips of a group (inserted by the compiler).",

@@ -23,6 +23,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "weight": ("weight", "expert"),
     "embedding": ("embedding",),
     "kv": ("kv",),
+    "expert": ("expert",),
     "any": ("weight", "expert", "kv", "activation", "embedding"),
 }
 """Tensor kinds that a role's `:kind` accepts."""
@@ -48,7 +49,7 @@ class Role:
 
 def parse_roles(text: str) -> tuple[tuple[Role, ...], tuple[Role, ...]]:
     """Input and output roles of a signature."""
-    inputs, outputs = text.split("->")
+    inputs, _, outputs = text.partition("->")
     return _side(inputs), _side(outputs)
 
 

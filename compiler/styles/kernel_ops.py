@@ -120,9 +120,9 @@ class _Outputs:
     @classmethod
     def of(cls, k: Kernels, group: Group, ctas: int, way: tuple[str, str, str]) -> _Outputs:
         """Of a group, over that many CTAs; `way`: of its biases."""
-        vector, special = _elementwise(group)
+        vector, special = elementwise(group)
         bias = sum(op.cost.reads[op.inputs["bias"]] for op in group.ops if "bias" in op.inputs)
-        outs = _results(k, group)
+        outs = results(k, group)
         size = sum(k.plan.size(out) for out in outs)
         return cls(ctas, vector, special, bias, way, size, k.way(outs[0], "store"))
 
@@ -149,7 +149,7 @@ def _sum_parts(k: Kernels, group: Group, results: int, split: int) -> None:
     k.em.op = product
 
 
-def _elementwise(group: Group) -> tuple[int, int]:
+def elementwise(group: Group) -> tuple[int, int]:
     """Elementwise and special operations of a group's vector ops, biases included."""
     return (
         group.scaled(sum(op.cost.vector_ops for op in group.ops)),
@@ -157,7 +157,7 @@ def _elementwise(group: Group) -> tuple[int, int]:
     )
 
 
-def _results(k: Kernels, group: Group) -> list[str]:
+def results(k: Kernels, group: Group) -> list[str]:
     """Tensors that leave a group: read outside, or by nobody at all."""
     mine = {o.name for o in group.ops}
     out = []
@@ -195,7 +195,7 @@ def attention(k: Kernels, group: Group) -> None:
     edges = np.concatenate([[0], np.cumsum(part)]) * total // (tokens * pairs)
     size = np.diff(edges)
     q = sum(c.reads[op.inputs[r]] for r in ("q", "k", "v"))
-    _append(k, group, np.arange(min(k.cores, pairs)))
+    append(k, group, np.arange(min(k.cores, pairs)))
     for _ in range(int(chip.execution.attention_helpers.value) if chip.execution.attention_helpers else 0):
         k.begin()
         helper = k.em.hold(k.vector0, latency_fs(chip, VECTOR), VECTOR)
@@ -234,7 +234,7 @@ def attention(k: Kernels, group: Group) -> None:
         k.em.op = product
 
 
-def _append(k: Kernels, group: Group, cores: Ints) -> None:
+def append(k: Kernels, group: Group, cores: Ints) -> None:
     """A kernel for the rotary positions of the new token, and its K and V to the cache."""
     ops = [o for o in group.ops if o.op in ("rope", "kv_append")]
     slots = [t for o in ops if o.op == "kv_append" for t in o.outputs.values()]
@@ -272,7 +272,7 @@ def vector(k: Kernels, group: Group) -> None:
     ctas = max(1, min(rows * cut, k.cores))
     core = np.arange(ctas) % k.cores
     k.begin()
-    vector, special = _elementwise(group)
+    vector, special = elementwise(group)
     loads = [(k.move(k.load0, core, shares(n, ctas), k.way(t)), plan.kind(t)) for t, n in ins.items()]
     for (load, _), kind in loads:
         k.started(load, kind == "activation")
@@ -283,7 +283,7 @@ def vector(k: Kernels, group: Group) -> None:
     idle = np.setdiff1d(np.arange(ctas), np.concatenate([which for (_, which), _ in loads]))
     k.started(work[idle])
     finals = [work]
-    for t in _results(k, group):
+    for t in results(k, group):
         stores, which = k.move(k.store0, core, shares(plan.size(t), ctas), k.way(t, "store"))
         k.em.after(stores, work[which], Dep.RAW)
         finals.append(stores)

@@ -14,7 +14,8 @@ from ..emit import Emitter
 from ..machine import LINK, EngineRow, link_port, nearest_buffer, port_of, window_of
 from ..plan import Block, Group, Plan
 from .kernel_frame import BARRIER, Kernels
-from .kernel_ops import attention, collective, gemm, vector
+from .kernel_attention import attention_kernel
+from .kernel_ops import collective, gemm, vector
 
 
 def engines(plan: Plan) -> list[EngineRow]:
@@ -58,7 +59,7 @@ def emit(block: Block, em: Emitter) -> None:
 KERNELS: dict[str, Callable[[Kernels, Group], None]] = {
     "linear": gemm,
     "matmul": gemm,
-    "attention": attention,
+    "attention": attention_kernel,
     "all_reduce": collective,
     "all_gather": collective,
 }

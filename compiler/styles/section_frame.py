@@ -12,7 +12,7 @@ from ...arch import Chip
 from ...arch.parts import Tier
 from ..emit import Emitter
 from ..machine import LAUNCH, VECTOR
-from ..plan import Block, Group, Plan, PlanOp, gemms
+from ..plan import Block, Group, Plan, PlanOp, group_macs
 from ..program import Dep, Ints, Opcode, ints
 from ..tile import latency_fs, shares, vector_fs
 
@@ -101,12 +101,13 @@ class Section:
             self.em.after(to, pred, Dep.RAW)
 
     def tiled(
-        self, group: Group, weights: Ints, hold: Ints, cause: str, tail: tuple[int, int] = (0, 0)
-    ) -> tuple[Ints, Ints]:
+        self, group: Group, weights: Ints, hold: Ints, cause: str, tail: tuple[int, int] = (0, 0),
+        share: Ints | None = None,
+    ) -> tuple[Ints, Ints]:  # fmt: skip
         """Load and compute a tile for each weight, with its share of the group's bytes.
 
-        `tail`: elementwise and special operations in all, shared over holds behind each tile. Returns the computes, and
-        what completes each tile.
+        `tail`: elementwise and special operations in all, shared over holds behind each tile in proportion to `share`
+        (None: to the weights). Returns the computes, and what completes each tile.
         """
         em, n = self.em, len(weights)
         first = em.count
@@ -114,7 +115,7 @@ class Section:
         work = out = em.hold(self.pcu, hold, cause, latency_fs(self.chip, cause), n=n)
         keys = [3 * tile for tile, _ in loads] + [3 * np.arange(n) + 1]
         if any(tail):
-            ops, special = (portions(total, weights) for total in tail)
+            ops, special = (portions(total, weights if share is None else share) for total in tail)
             after = vector_fs(self.chip, ops, special, self.vector_units)
             out = em.hold(self.pcu, after, VECTOR, latency_fs(self.chip, VECTOR), n=n)
             em.after(out, work, Dep.RAW)
@@ -135,7 +136,7 @@ class Section:
         out = []
         for way, tensors in ways.items():
             total = sum(group.scaled(group.reads[t]) for t in tensors)
-            tile, size, at = self._spread(way[1], total, weights)
+            tile, size, at = self._spread(way[1], total, weights if weights.any() else np.ones_like(weights))
             lookup = way[2] == "embedding"
             engine = em.machine.engine("gather" if lookup else f"load.{way[1]}")
             address = plan.address.get(tensors[0], 0) + at
@@ -235,7 +236,7 @@ def portions(total: int, weights: Ints) -> Ints:
 
 def core_shares(plan: Plan, groups: tuple[Group, ...]) -> list[int]:
     """Cores of each group: in proportion to its multiply-adds; those without have SIDE each, at most half in all."""
-    work = [sum(g.m * g.n * g.k * g.count for g in gemms(group)) for group in groups]
+    work = [sum(macs for _, macs in group_macs(group)) for group in groups]
     cores, idle = int(plan.chip.cores.value), work.count(0)
     side = int(cores * min(SIDE, Fraction(1, 2 * idle))) if idle else 0
     left = cores - idle * side

@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 
 from ...workloads import DTYPE_BITS
+from ..attend import plain_decode
 from ..collectives import rounds
 from ..fuse import ELEMENTWISE
 from ..machine import MATRIX, VECTOR
 from ..plan import Group, PlanOp, gemms
 from ..program import Dep, Ints, ints
 from ..tile import matrix_dtype, matrix_fs, shares, vector_fs
+from .section_attention import general_attention
 from .section_frame import Pieces, Section, portions
 
 
@@ -62,6 +64,8 @@ def attention(s: Section, group: Group) -> None:
 
     The cache is known beforehand, so it streams as weights do. A tile has at least one token of one head.
     """
+    if not plain_decode(group):
+        return general_attention(s, group)
     op = next(o for o in group.ops if o.op == "attention")
     around = tuple(o for o in group.ops if o is not op)
     c, cache = op.cost, op.inputs["k_cache"]
@@ -82,7 +86,7 @@ def attention(s: Section, group: Group) -> None:
     hold = matrix_fs(s.chip, dtype, c.m, keys, c.k, units) + matrix_fs(s.chip, dtype, c.m, c.k, keys, units)
     work, out = s.tiled(group, weights, hold, MATRIX, _operations((op,)))
     s.em.after(work[:1], start, Dep.RAW)
-    s.result((op,), out[split - 1 :: split], np.cumsum(heads_per_piece))
+    return s.result((op,), out[split - 1 :: split], np.cumsum(heads_per_piece))
 
 
 def vector(s: Section, group: Group) -> None:

@@ -7,15 +7,14 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from ...workloads import DTYPE_BITS
+from ..attend import plain_decode
 from ..collectives import rounds
 from ..machine import MATRIX
 from ..plan import Gemm, Group, PlanOp, gemms
 from ..program import Ints
 from ..tile import MIN_TOKENS, matrix_dtype, matrix_fs, shares
+from .static_attention import RUN, general_attention
 from .static_state import NOTHING, Lpu, Made, Tiles, stream
-
-RUN = 4  # tiles of K on each plane before a softmax: a longer context is worked in runs of tokens
-
 
 def _linear(s: Lpu, group: Group) -> None:
     """Products of one activation: column tiles over the planes, the sum in order; what does not fill all planes is cut
@@ -102,6 +101,8 @@ def _attention(s: Lpu, group: Group) -> None:
     The next run's scores stream before a run's values, so the planes have work while the vector unit is at the softmax.
     """
     op = next(o for o in group.ops if o.op == "attention")
+    if not plain_decode(group):
+        return general_attention(s, group)
     c = op.cost
     new = _append(s, group)
     inputs = [s.need(op.inputs[r]) for r in ("q", "k", "v") if op.inputs[r] not in group.produced]
@@ -127,6 +128,7 @@ def _attention(s: Lpu, group: Group) -> None:
         if tensor in op.outputs.values():
             s.keep(group, tensor, made if alone else made.whole())
     s.last = made.all
+    return None
 
 
 def _append(s: Lpu, group: Group) -> Made:

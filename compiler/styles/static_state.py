@@ -69,6 +69,8 @@ class Tiles:
     last: Ints
     tensor: str
     offset: int = 0
+    counted: bool = True
+    """Bytes count at the tensor's tier; else they have been counted before."""
 
 
 class Lpu:
@@ -180,22 +182,14 @@ class Lpu:
 def stream(s: Lpu, t: Tiles, x: Made) -> tuple[Ints, Ints]:
     """Loads and products of tiles. Returns the last product of each column tile, and what tells that its sum is out."""
     em, n = s.em, len(t.plane)
-    pieces, ahead = _pace(s, t)
-    nbytes = np.maximum(np.stack([shares(b, pieces) for b in t.nbytes]).ravel(), 1)
-    at = s.plan.address.get(t.tensor, 0) + t.offset + np.concatenate([[0], np.cumsum(nbytes)[:-1]])
-    first = em.count
-    loads = em.move(
-        s.stream + np.repeat(t.plane, pieces),
-        nbytes,
-        [s.way(t.tensor)] * len(nbytes),
-        at,
-        s.block.step.get(t.tensor, 0),
-    ).reshape(n, pieces)
+    first, loaded = em.count, np.flatnonzero(t.nbytes)
+    pieces, ahead = _pace(s, t) if len(loaded) else (1, s.chip.matrix.weight_buffers)
+    loads = _loads(s, t, loaded, pieces)
     products = em.hold(s.mxm + t.plane, t.hold_fs, MATRIX, n=n)
     out = np.flatnonzero(t.last)
     # A plane is free for its next tile when a product has been issued; the sum takes the unit's latency to come out.
     drains = em.hold(s.mxm + t.plane[out], 0, MATRIX, latency_fs(s.chip, MATRIX), n=len(out))
-    em.after(products, loads[:, -1], Dep.RAW)
+    em.after(products[loaded], loads[:, -1], Dep.RAW)
     em.after(drains, products[out], Dep.RAW)
     for who, early, lo, hi in x.parts():
         needs = np.flatnonzero((t.begin * x.ends[-1] < hi * t.of) & (t.end * x.ends[-1] > lo * t.of))
@@ -203,10 +197,25 @@ def stream(s: Lpu, t: Tiles, x: Made) -> tuple[Ints, Ints]:
             s.after(products[needs[one] : needs[one] + 1], who)
             s.stalls[plane].append((int(products[needs[one]]), early))
     for plane in range(s.planes):
-        _buffers(s, plane, loads[t.plane == plane, 0], products[t.plane == plane], ahead)
+        mine = t.plane == plane
+        _buffers(s, plane, loads[mine[loaded], 0], np.flatnonzero(t.nbytes[mine]), products[mine], ahead)
     key = 3 * np.arange(n)
-    em.sort(first, np.concatenate([np.repeat(key, pieces), key + 1, key[out] + 2]))
+    em.sort(first, np.concatenate([np.repeat(key[loaded], pieces), key + 1, key[out] + 2]))
     return products[out], drains
+
+
+def _loads(s: Lpu, t: Tiles, loaded: Ints, pieces: int) -> Ints:
+    """The loads of the tiles that have any bytes: [tile, piece]."""
+    if not len(loaded):
+        return ints(np.zeros((0, 1)))
+    nbytes = np.maximum(np.stack([shares(b, pieces) for b in t.nbytes[loaded]]).ravel(), 1)
+    at = s.plan.address.get(t.tensor, 0) + t.offset + np.concatenate([[0], np.cumsum(nbytes)[:-1]])
+    route, tier, kind = s.way(t.tensor)
+    way = (route, tier if t.counted else "", kind)
+    step = s.block.step.get(t.tensor, 0)
+    return s.em.move(s.stream + np.repeat(t.plane[loaded], pieces), nbytes, [way] * len(nbytes), at, step).reshape(
+        len(loaded), pieces
+    )
 
 
 def _pace(s: Lpu, t: Tiles) -> tuple[int, int]:
@@ -217,38 +226,38 @@ def _pace(s: Lpu, t: Tiles) -> tuple[int, int]:
     Weights on their way are in no buffer yet: where an access is as long as several tiles, so many more are under way.
     """
     tier, period = s.chip.tier(s.block.home(t.tensor)), s.chip.period_fs
-    most = int(t.nbytes.max())
+    most, least = int(t.nbytes.max()), int(t.nbytes[t.nbytes > 0].min())
     rate = port_of(s.chip.load, s.planes)
     port = most * period / float(rate) if rate else 0.0
 
     def served(n: int) -> int:
         return -(-round(most / n / float(tier.bandwidth.value) * 1e15) // period) * period
 
-    fits = [n for n in PIECES if n <= int(t.nbytes.min()) and n * s.planes * served(n) <= port]
+    fits = [n for n in PIECES if n <= least and n * s.planes * served(n) <= port]
     pieces = fits[0] if fits else 1
     tile = max(port, s.planes * pieces * served(pieces))
     way = port * (pieces - 1) / pieces + served(pieces) + int(tier.latency.value) + int(t.hold_fs.max()) + period
     return pieces, max(s.chip.matrix.weight_buffers, -int(-way // tile))
 
 
-def _buffers(s: Lpu, plane: int, loads: Ints, products: Ints, ahead: int) -> None:
-    """WAR edges of a plane's loads: each waits for the product `ahead` of its own.
+def _buffers(s: Lpu, plane: int, loads: Ints, which: Ints, products: Ints, ahead: int) -> None:
+    """WAR edges of a plane's loads: each waits for the product `ahead` of its own, that is of number `which`.
 
     Where a product waits for its activation, the buffers are full for so long: what comes behind them may leave when
     the activation is a memory access away. So no tile arrives before its buffer is free, and none later than need be.
     """
     before = s.products[plane]
     known = ints([*before, *products])
-    place = np.arange(len(loads)) + len(before) - ahead
+    place = which + len(before) - ahead
     s.em.after(loads[place >= 0], known[place[place >= 0]], Dep.WAR)
     if (place < 0).any():
         s.after(loads[place < 0], NOTHING, Dep.WAR)
     buffers, open_ = s.chip.matrix.weight_buffers, []
     for product, early in s.stalls[plane]:
         at = int(np.flatnonzero(known == product)[0]) + buffers - len(before)
-        if 0 <= at < len(loads) and ahead > buffers:
-            s.after(loads[at : at + 1], early, Dep.WAR)
-        if at >= len(loads):
+        if 0 <= at < len(products) and ahead > buffers:
+            s.after(loads[which == at], early, Dep.WAR)
+        if at >= len(products):
             open_.append((product, early))
     s.stalls[plane] = open_
     s.products[plane] = known[-REMEMBERED:].tolist()

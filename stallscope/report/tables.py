@@ -15,12 +15,14 @@ from .dram import dram_table
 from .layout import WIDTH, bullets, grid, pairs, render, section
 
 if TYPE_CHECKING:
+    from ..compiler.program import Info
     from ..sim.run import EngineAccount, OpAccount, Run
 
 DEAREST = 12
 KINDS = ("weight", "expert", "kv", "activation", "embedding")
 ENGINE_COLUMN = 13
 BAR = 40
+SPANS = 3  # kinds of sequences that a title names one by one
 
 
 def stall_table(run: Run) -> str:
@@ -32,7 +34,28 @@ def job_text(run: Run, chip: bool = True) -> str:
     """What was run, in one line: model, chip (if wanted), phase, batch, context, dtypes."""
     info = run.program.info
     what = f"{info.model} on {info.chip}" if chip else info.model
-    return ", ".join([f"{what}: {info.phase}, batch {info.batch:,}, context {info.context:,}", *_dtypes(info.dtypes)])
+    return ", ".join([f"{what}: {info.phase}, {work_text(info)}", *_dtypes(info.dtypes)])
+
+
+def work_text(info: Info) -> str:
+    """Whose tokens a step works on: 'batch 8, context 1,024', or '1 x 512 tokens behind 1,536, 8 x 1 behind 900'."""
+    if not info.spans:
+        return f"batch {info.batch:,}, context {info.context:,}"
+    if len(info.spans) > SPANS:
+        sequences, tokens = (sum(n) for n in zip(*((c, c * new) for c, new, *_ in info.spans), strict=True))
+        contexts = [cached for _, _, cached, *_ in info.spans]
+        return f"{tokens:,} tokens of {sequences:,} sequences, contexts {min(contexts):,} to {max(contexts):,}"
+    return ", ".join(_span_text(*span) for span in info.spans)
+
+
+def _span_text(count: int, new: int, cached: int, shared: int = 0) -> str:
+    behind = f" behind {cached:,}" if cached else ""
+    return f"{count:,} x {new:,} token{'s' * (new > 1)}{behind}" + (f" ({shared:,} shared)" if shared else "")
+
+
+def time_label(run: Run) -> str:
+    """What a run's time is called: of a decode step the time per token."""
+    return "time per token" if run.program.info.phase == "decode" else "time of the step"
 
 
 def split_text(run: Run) -> str:
@@ -57,7 +80,7 @@ def answer(run: Run) -> RenderableType:
     others = [(name, fs) for name, fs in by_size(info.bound.terms_fs) if name != info.bound.limiter]
     rows = [
         (
-            "time per token",
+            time_label(run),
             f"{units.time_text(run.time_fs)}   {run.cycles:,} cycles at {units.clock_text(info.clock_hz)}",
         ),
         ("tokens/s per user", units.number_text(run.tokens_per_s_per_user)),
@@ -79,7 +102,7 @@ def critical_path(run: Run) -> RenderableType:
     cycles, times, shares = units.count_column(parts, run.cycles), units.time_column(parts), units.share_column(parts)
     bars = ["#" * n for n in units.apportion(parts, BAR)]
     names = [name for name, _ in causes]
-    rows = [*zip([*names, "time per token"], cycles, times, shares, [*bars, ""], strict=True)]
+    rows = [*zip([*names, time_label(run)], cycles, times, shares, [*bars, ""], strict=True)]
     table = grid(("cause", "cycles", "time", "share", ""), rows[:-1], rows[-1], words=(0, 4))
     return section("Where the time goes: the critical path by cause", table)
 

@@ -1,0 +1,102 @@
+"""Which experts the tokens of a step are sent to: drawn at random, layer by layer, or read from a trace.
+
+A draw gives each token `top_k` distinct experts. Uniform: every expert is as likely; then b tokens wake
+n (1 - (1 - k/n)^b) of n experts on average. `power:ALPHA`: an expert's popularity falls with its rank as
+rank^-ALPHA, ranks shuffled anew in each layer; each token draws without replacement. A draw depends on the seed, the
+layer and the step alone: the same on every machine.
+"""
+
+from __future__ import annotations
+
+import csv
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .checks import problem, shown
+
+SLICE = 1 << 22
+"""Random numbers that are drawn at once: bounds the memory of a long prefill."""
+
+
+@lru_cache(maxsize=4096)
+def expert_loads(routing: str, experts: int, top_k: int, tokens: int, seed: int, layer: int) -> tuple[int, ...]:
+    """Tokens sent to each expert that any is sent to, most first; they sum to tokens x top_k.
+
+    Raises StallscopeError for a routing that is none, or a trace that does not reach.
+    """
+    if routing == "uniform":
+        counts = _drawn(np.zeros(experts), top_k, tokens, seed, layer)
+    elif routing.startswith("power:"):
+        draw = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, layer, 1])))
+        ranks = draw.permutation(experts) + 1.0
+        counts = _drawn(-_alpha(routing) * np.log(ranks), top_k, tokens, seed, layer)
+    else:
+        counts = _traced(routing, experts, top_k, tokens, layer)
+    found = np.sort(counts[counts > 0])[::-1]
+    return tuple(int(n) for n in found)
+
+
+def check_routing(routing: object) -> None:
+    """Raise StallscopeError for what is neither uniform, a power law, nor a file."""
+    if isinstance(routing, str) and (routing == "uniform" or Path(routing).is_file()):
+        return
+    if isinstance(routing, str) and routing.startswith("power:"):
+        _alpha(routing)
+        return
+    expected = "uniform, power:ALPHA, or a CSV file with columns layer and experts"
+    raise problem("request: routing", shown(routing), expected, "Correct it, or create the file.")
+
+
+def _alpha(routing: str) -> float:
+    try:
+        alpha = float(routing.removeprefix("power:"))
+    except ValueError:
+        alpha = -1.0
+    if not 0 <= alpha <= 10:
+        raise problem("request: routing", shown(routing), "power:ALPHA with ALPHA from 0 to 10", "Write power:1.0.")
+    return alpha
+
+
+def _drawn(scores: NDArray[np.float64], top_k: int, tokens: int, seed: int, layer: int) -> NDArray[np.int64]:
+    """Counts by the Gumbel rule: the top_k of score + noise are a draw without replacement, in proportion to exp(score)."""
+    experts = len(scores)
+    counts = np.zeros(experts, np.int64)
+    draw = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, layer])))
+    step = max(1, SLICE // experts)
+    for first in range(0, tokens, step):
+        noise = draw.random((min(step, tokens - first), experts))
+        keys = scores - np.log(-np.log(np.clip(noise, 1e-300, 1 - 1e-16)))
+        chosen = np.argpartition(keys, experts - top_k, axis=1)[:, experts - top_k :]
+        counts += np.bincount(chosen.ravel(), minlength=experts)
+    return counts
+
+
+def _traced(path: str, experts: int, top_k: int, tokens: int, layer: int) -> NDArray[np.int64]:
+    rows = _trace(path).get(layer, [])
+    where = f"{path}: layer {layer}"
+    if len(rows) < tokens:
+        todo = "Record more, or lower --batch or --prompt."
+        raise problem(where, f"{len(rows)} tokens", f"{tokens}, one row for each new token of the step", todo)
+    counts = np.zeros(experts, np.int64)
+    for number, row in enumerate(rows[:tokens]):
+        if len(set(row)) != top_k or len(row) != top_k or not all(0 <= e < experts for e in row):
+            expected = f"{top_k} distinct experts from 0 to {experts - 1}"
+            raise problem(f"{where}, token {number}", shown(" ".join(map(str, row))), expected, "Correct the row.")
+        counts[row] += 1
+    return counts
+
+
+@lru_cache(maxsize=8)
+def _trace(path: str) -> dict[int, list[list[int]]]:
+    """Layer -> experts of each token, from a CSV file: `layer,experts` with experts apart by spaces."""
+    found: dict[int, list[list[int]]] = {}
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            for row in csv.DictReader(file):
+                found.setdefault(int(row["layer"]), []).append([int(e) for e in row["experts"].split()])
+    except (OSError, KeyError, ValueError, AttributeError, UnicodeDecodeError) as error:
+        raise problem(path, f"{type(error).__name__}: {error}", "CSV with columns layer,experts", "Mend it.") from None
+    return found
