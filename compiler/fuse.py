@@ -14,9 +14,16 @@ from collections.abc import Callable
 
 from .plan import Group, PlanOp, Unit
 
-ELEMENTWISE = frozenset({"add", "mul", "silu", "gelu", "swiglu", "rope"})
+ELEMENTWISE = frozenset(
+    {"add", "mul", "silu", "gelu", "swiglu", "geglu", "swiglu_clamped", "relu", "relu_squared", "softcap", "scale", "rope"}
+)
+BESIDE = frozenset({"rope", "kv_append", "head_norm", "copy", "slice"})
 _PREFIXES = (
     "attention",
+    "expert_linear",
+    "latent_expand",
+    "absorb_q",
+    "absorb_v",
     "linear",
     "matmul",
     "all_reduce",
@@ -47,9 +54,9 @@ def fuse(ops: list[PlanOp]) -> list[Group]:
 
 def _siblings(op: PlanOp, groups: list[list[PlanOp]], readers: dict[str, list[PlanOp]]) -> list[list[PlanOp]]:
     """Products of the same activation are one product."""
-    if op.op != "linear":
+    if op.op not in ("linear", "expert_linear"):
         return []
-    alike = [g for g in groups[-4:] if all(o.op == "linear" and o.weight_dtype == op.weight_dtype for o in g)]
+    alike = [g for g in groups[-4:] if all(o.op == op.op and o.weight_dtype == op.weight_dtype for o in g)]
     return [g for g in alike if g[0].inputs["x"] == op.inputs["x"]]
 
 
@@ -60,17 +67,32 @@ def _epilogue(op: PlanOp, groups: list[list[PlanOp]], readers: dict[str, list[Pl
     for g in groups[-1:]:
         made = {t for o in g for t in o.outputs.values()}
         mine = set(op.inputs.values())
-        if mine <= made and all(len(readers[t]) == 1 for t in mine) and g[0].op in ("linear", "matmul"):
+        if mine <= made and all(len(readers[t]) == 1 for t in mine) and g[0].op in ("linear", "matmul", "expert_linear"):
             return [g]
     return []
 
 
 def _attention(op: PlanOp, groups: list[list[PlanOp]], readers: dict[str, list[PlanOp]]) -> list[list[PlanOp]]:
-    """Rotary positions, append and attention of one layer are one."""
-    if op.op not in ("rope", "kv_append", "attention"):
+    """Norms of heads, rotary positions, append and attention of one layer are one."""
+    if op.op not in (*BESIDE, "attention"):
         return []
-    mine = [g for g in groups[-3:] if all(o.op in ("rope", "kv_append") for o in g) and g[0].layer == op.layer]
-    return mine[-1:]
+    mine = [i for i, g in enumerate(groups) if all(o.op in BESIDE for o in g) and g[0].layer == op.layer][-1:]
+    return [groups[i] for i in mine if len(groups) - i <= 3 and not _through(op, groups, i)]
+
+
+def _through(op: PlanOp, groups: list[list[PlanOp]], home: int) -> bool:
+    """Whether an op reads what a group behind `home` has made from something of `home`: then it can't join that."""
+    mine = {t for o in groups[home] for t in o.outputs.values()}
+    behind = set(mine)
+    for g in groups[home + 1 :]:
+        if any(t in behind for o in g for t in o.inputs.values()):
+            behind |= {t for o in g for t in o.outputs.values()}
+    return any(t in behind - mine for t in op.inputs.values())
+
+
+def _kept(op: PlanOp, groups: list[list[PlanOp]], readers: dict[str, list[PlanOp]]) -> list[list[PlanOp]]:
+    """What is only kept in memory is no work of its own."""
+    return groups[-1:] if op.op == "keep" else []
 
 
 def _add_norm(op: PlanOp, groups: list[list[PlanOp]], readers: dict[str, list[PlanOp]]) -> list[list[PlanOp]]:
@@ -81,6 +103,7 @@ def _add_norm(op: PlanOp, groups: list[list[PlanOp]], readers: dict[str, list[Pl
 
 
 RULES: tuple[Callable[[PlanOp, list[list[PlanOp]], dict[str, list[PlanOp]]], list[list[PlanOp]]], ...] = (
+    _kept,
     _siblings,
     _attention,
     _add_norm,
@@ -117,7 +140,7 @@ def _group(ops: list[PlanOp]) -> Group:
     kind = next((k for k in _PREFIXES if any(o.op == k for o in ops)), ops[-1].op)
     named = [o for o in ops if o.op == kind]
     name = named[0].name + "".join("+" + o.name.rpartition(".")[2] for o in named[1:])
-    extra = [o.name.rpartition(".")[2] for o in ops if o.op != kind and kind != "attention"]
+    extra = [o.name.rpartition(".")[2] for o in ops if o.op not in (kind, "keep") and kind != "attention"]
     return Group(name + "".join("+" + e for e in extra), kind, tuple(ops), ops[-1].layer)
 
 

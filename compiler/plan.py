@@ -46,6 +46,8 @@ class Gemm:
     k: int
     count: int
     nbytes: int
+    offset: int = 0
+    """Where its part of the weight begins, in bytes."""
 
 
 @dataclass(frozen=True)
@@ -190,9 +192,21 @@ def gemms(group: Group) -> list[Gemm]:
         size = 0 if weight is None else c.reads[weight]
         if op.op == "expert_linear":
             rows, n, k = loads_of(op.dims, op.data), op.dims["N"], op.dims["K"]
-            out += [Gemm(op, m, n, k, 1, size * (i + 1) // len(rows) - size * i // len(rows)) for i, m in enumerate(rows)]
+            edges = [size * i // len(rows) for i in range(len(rows) + 1)]
+            out += [Gemm(op, m, n, k, 1, edges[i + 1] - edges[i], edges[i]) for i, m in enumerate(rows)]
         elif c.batch_gemms and op.op != "attention":
             out.append(Gemm(op, c.m, group.scaled(c.n), c.k, c.batch_gemms, group.scaled(size)))
+    return out
+
+
+def by_expert(parts: list[Gemm]) -> list[Gemm]:
+    """One product per woken expert: those of siblings with their columns side by side."""
+    many = sum(p.op is parts[0].op for p in parts)
+    out = []
+    for i in range(many):
+        mine = parts[i::many]
+        n, size, offset = (sum(getattr(p, name) for p in mine) for name in ("n", "nbytes", "offset"))
+        out.append(Gemm(mine[0].op, mine[0].m, n, mine[0].k, 1, size, offset))
     return out
 
 

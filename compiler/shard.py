@@ -31,6 +31,8 @@ class _Cut:
     split: dict[str, int] = field(default_factory=dict)  # activation -> ways that its last dimension is cut
     gathered: dict[str, str] = field(default_factory=dict)
     kv_ways: dict[str, int] = field(default_factory=dict)  # linear -> ways, where it makes K or V
+    partial: set[str] = field(default_factory=set)  # activations of which each chip has a part of the sum
+    summed: dict[str, str] = field(default_factory=dict)
 
 
 def shard(graph: nx.DiGraph, tp: int) -> nx.DiGraph:
@@ -64,17 +66,19 @@ def _share_heads(cut: _Cut, op: str) -> None:
         )
     for role in ("k", "v"):
         node = _input(cut.graph, op, role)
+        if node is None:
+            continue
         while (maker := next(iter(cut.graph.predecessors(node)), None)) is not None:
             if cut.graph.nodes[maker]["op"] == "linear":
                 cut.kv_ways[maker] = ways
                 break
-            if cut.graph.nodes[maker]["op"] != "rope":
+            if cut.graph.nodes[maker]["op"] not in ("rope", "head_norm", "copy", "rmsnorm", "layernorm"):
                 break
-            node = _input(cut.graph, maker, "x")
+            node = str(_input(cut.graph, maker, "x"))
 
 
-def _input(graph: nx.DiGraph, op: str, role: str) -> str:
-    return next(str(t) for t, _, r in graph.in_edges(op, data="role") if r == role)
+def _input(graph: nx.DiGraph, op: str, role: str) -> str | None:
+    return next((str(t) for t, _, r in graph.in_edges(op, data="role") if r == role), None)
 
 
 def _parts(cut: _Cut, op: str) -> tuple[dict[str, str], dict[str, str]]:
@@ -127,6 +131,10 @@ def _take(cut: _Cut, tensor: str, split: bool) -> str:
     """An input as the rule wants it: added if it is an input of the whole graph, gathered if it is split."""
     if tensor not in cut.local:
         _tensor(cut, tensor, _shape(cut, tensor))
+    if tensor in cut.partial:
+        if tensor not in cut.summed:
+            cut.summed[tensor] = _collective(cut, "all_reduce", tensor, tensor, f"{tensor}.all_reduce")
+        return cut.summed[tensor]
     if split or tensor not in cut.split:
         return tensor
     if tensor not in cut.gathered:
@@ -140,17 +148,63 @@ def _replicate(cut: _Cut, op: str) -> None:
     _op(cut, op, ins, {role: _tensor(cut, t, _shape(cut, t)) for role, t in outs.items()})
 
 
-def _elementwise(cut: _Cut, op: str) -> None:
-    """All activations split the same way: stay split. Else as the rest."""
+def _norm(cut: _Cut, op: str) -> None:
+    """A norm over a row of which each chip has a part (of all heads of Q or K): gathered, and then cut again."""
     ins, outs = _parts(cut, op)
-    ways = {cut.split.get(t) for t in ins.values()}
+    ways = cut.split.get(ins["x"])
+    if ways is None:
+        return _replicate(cut, op)
+    out, whole = outs["out"], f"{op}.whole"
+    new = {role: _take(cut, t, False) for role, t in ins.items()}
+    cut.local.add_node(whole, **cut.graph.nodes[out])
+    _op(cut, op, new, {"out": whole})
+    where = {k: v for k, v in cut.graph.nodes[op].items() if k == "layer"}
+    cut.local.add_node(f"{op}.slice", kind="op", op="slice", ways=ways, **where)
+    cut.local.add_edge(whole, f"{op}.slice", role="x")
+    cut.local.add_edge(f"{op}.slice", _tensor(cut, out, _narrow(_shape(cut, out), ways)), role="out")
+    cut.split[out] = ways
+    return None
+
+
+def _elementwise(cut: _Cut, op: str) -> None:
+    """All activations split the same way: stay split, and what is learned per column with them. Else as the rest."""
+    ins, outs = _parts(cut, op)
+    moving = [t for t in ins.values() if cut.graph.nodes[t]["tensor"] == "activation"]
+    ways = {cut.split.get(t) for t in moving}
     if len(ways) != 1 or None in ways:
         return _replicate(cut, op)
     (n,) = (w for w in ways if w)
+    width = _shape(cut, moving[0])[-1]
+    for t in set(ins.values()) - set(moving):
+        shape = _shape(cut, t)
+        _tensor(cut, t, _narrow(shape, n) if shape[-1] == width else shape)
     for t in outs.values():
         _tensor(cut, t, _narrow(_shape(cut, t), n))
         cut.split[t] = n
     return _op(cut, op, ins, outs)
+
+
+def _sum(cut: _Cut, op: str) -> None:
+    """What is linear in parts of a sum gives a part of its own sum: a + b of two, or a sum that is weighted by rows."""
+    ins, outs = _parts(cut, op)
+    moving = {r: t for r, t in ins.items() if r in ("a", "b", "x")}
+    if not all(t in cut.partial for t in moving.values()):
+        return _elementwise(cut, op)
+    new = {r: t if r in moving else _take(cut, t, False) for r, t in ins.items()}
+    return _partial(cut, op, new, outs["out"])
+
+
+def _partial(cut: _Cut, op: str, ins: dict[str, str], out: str) -> None:
+    """An op whose result is each chip's part of a sum; they are added up here, unless the op says `later`."""
+    if cut.graph.nodes[op].get("later"):
+        _op(cut, op, ins, {"out": _tensor(cut, out, _shape(cut, out))})
+        cut.partial.add(out)
+        return
+    partial = f"{op}.partial"
+    cut.local.add_node(partial, **cut.graph.nodes[out])
+    _op(cut, op, ins, {"out": partial})
+    summed = _collective(cut, "all_reduce", partial, out, f"{op}.all_reduce")
+    nx.relabel_nodes(cut.local, {summed: out}, copy=False)
 
 
 def _embedding(cut: _Cut, op: str) -> None:
@@ -184,12 +238,55 @@ def _linear(cut: _Cut, op: str) -> None:
         if ways > 1:
             cut.split[outs["out"]] = ways
         return None
-    partial = f"{op}.partial"
-    cut.local.add_node(partial, **cut.graph.nodes[outs["out"]])
-    _op(cut, op, new, {"out": partial})
-    summed = _collective(cut, "all_reduce", partial, outs["out"], f"{op}.all_reduce")
-    nx.relabel_nodes(cut.local, {summed: outs["out"]}, copy=False)
+    return _partial(cut, op, new, outs["out"])
+
+
+def _experts(cut: _Cut, op: str) -> None:
+    """Every expert's matrix is cut as a linear's: by outputs, or by inputs with the sum behind what follows."""
+    ins, outs = _parts(cut, op)
+    how = cut.graph.nodes[op].get("parallel")
+    count, n, k = _shape(cut, ins["weight"])
+    row = how == "row" and ins["x"] in cut.split
+    if how is None or (how == "row" and not row):
+        return _replicate(cut, op)
+    new = {"x": _take(cut, ins["x"], row), "chosen": _take(cut, ins["chosen"], False)}
+    columns = n if row else _ceil(n, cut.tp)
+    depth = _ceil(k, cut.split[ins["x"]]) if row else k
+    new["weight"] = _tensor(cut, ins["weight"], (count, columns, depth))
+    if "bias" in ins:
+        new["bias"] = _tensor(cut, ins["bias"], (count, columns))
+    out = outs["out"]
+    if row:
+        _op(cut, op, new, {"out": _tensor(cut, out, _shape(cut, out))})
+        cut.partial.add(out)
+    else:
+        _op(cut, op, new, {"out": _tensor(cut, out, _narrow(_shape(cut, out), cut.tp))})
+        cut.split[out] = cut.tp
     return None
+
+
+def _latent(cut: _Cut, op: str) -> None:
+    """kv_b_proj in its forms: each chip has the rows of its own heads."""
+    ins, outs = _parts(cut, op)
+    heads = cut.graph.nodes[op]["heads"]
+    if heads % cut.tp:
+        return _replicate(cut, op)
+    n, rank = _shape(cut, ins["weight"])
+    new = {"x": _take(cut, ins["x"], cut.graph.nodes[op]["op"] != "latent_expand")}
+    new["weight"] = _tensor(cut, ins["weight"], (n // cut.tp, rank))
+    for t in outs.values():
+        _tensor(cut, t, _narrow(_shape(cut, t), cut.tp))
+        cut.split[t] = cut.tp
+    return _op(cut, op, new, outs, heads=heads // cut.tp)
+
+
+def _keep(cut: _Cut, op: str) -> None:
+    """Matrices are cut evenly, vectors are on all chips."""
+    ins, _ = _parts(cut, op)
+    shape = _shape(cut, ins["weight"])
+    if len(shape) > 1:
+        shape = (*shape[:-2], _ceil(shape[-2], cut.tp), shape[-1])
+    _op(cut, op, {"weight": _tensor(cut, ins["weight"], shape)}, {})
 
 
 def _heads(cut: _Cut, op: str) -> None:
@@ -202,6 +299,8 @@ def _heads(cut: _Cut, op: str) -> None:
         if role in ins:
             batch, kv, tokens, width = _shape(cut, ins[role])
             _tensor(cut, ins[role], (batch, max(kv // cut.tp, 1), tokens, width))
+    if "sinks" in ins:
+        _tensor(cut, ins["sinks"], _narrow(_shape(cut, ins["sinks"]), cut.tp))
     for role, t in outs.items():
         shape = _shape(cut, t)
         if role == "out":
@@ -228,16 +327,24 @@ def _sample(cut: _Cut, op: str) -> None:
     return None
 
 
+ELEMENTWISE = (
+    "rope", "mul", "silu", "gelu", "swiglu", "geglu", "swiglu_clamped", "relu", "relu_squared", "softcap", "scale",
+)  # fmt: skip
 _RULES: dict[str, Callable[[_Cut, str], None]] = {
     "embedding": _embedding,
     "linear": _linear,
     "attention": _heads,
     "kv_append": _heads,
-    "rope": _elementwise,
-    "add": _elementwise,
-    "mul": _elementwise,
-    "silu": _elementwise,
-    "gelu": _elementwise,
-    "swiglu": _elementwise,
+    "combine": _sum,
+    "sigmoid_scale": _sum,
+    "expert_linear": _experts,
+    "latent_expand": _latent,
+    "absorb_q": _latent,
+    "absorb_v": _latent,
+    "keep": _keep,
+    "rmsnorm": _norm,
+    "layernorm": _norm,
+    **dict.fromkeys((*ELEMENTWISE, "head_norm", "copy", "quantize"), _elementwise),
+    "add": _sum,
     "sample": _sample,
 }

@@ -10,10 +10,12 @@ import numpy as np
 
 from ..arch import Chip
 from ..workloads import DTYPE_BITS
+from ..workloads.dtypes import element_of
 from .matrix import unit_cycles
 from .program import FS_PER_S, Ints, ints
 
 PARTIAL = 4  # bytes of a partial sum: fp32
+UNPACK_OPS = 1  # elementwise operations per weight: a conversion, its scale a factor of the same instruction
 MIN_TOKENS = 64  # keys of one attention tile: fewer leave the matrix unit's n granule half empty
 SPLITS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 18, 20, 24, 28, 32)
 LEAST_STEPS = 4  # of a part of a split sum
@@ -22,6 +24,7 @@ PIECES = 16384  # of a kernel: steps of longer ones are simulated several at a t
 
 def matrix_dtype(chip: Chip, weight: str, activation: str) -> str:
     """What a product is computed in: the wider of its operands, or the next wider that the chip has."""
+    weight, activation = element_of(weight), element_of(activation)
     wider = weight if DTYPE_BITS[weight] > DTYPE_BITS[activation] else activation
     return chip.compute_dtype(weight if weight == activation else wider)
 
@@ -40,6 +43,13 @@ def vector_fs(chip: Chip, ops: Any, special: Any, units: float = 1) -> Ints:
     cycles = np.ceil(ints(ops) / (float(v.ops_per_cycle.value) * units))
     cycles = cycles + np.ceil(ints(special) / (float(v.special_per_cycle.value) * units))
     return ints(np.maximum(cycles, 1)) * chip.period_fs
+
+
+def unpack_fs(chip: Chip, stored: str, computed: str, elements: Any, units: float = 1) -> Ints | None:
+    """Time of vector units to make what a product is computed in of weights that are stored otherwise. None where a unit takes the weights as they are."""
+    if element_of(stored) == computed:
+        return None
+    return vector_fs(chip, UNPACK_OPS * ints(elements), 0, units)
 
 
 def latency_fs(chip: Chip, unit: str) -> int:

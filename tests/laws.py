@@ -116,15 +116,24 @@ def implied(graph: nx.DiGraph, system: System) -> tuple[Moved, Moved]:
 
 def copies(graph: nx.DiGraph, op: str, tensor: str, tp: int) -> int:
     """How often the bytes of a tensor are read by tp chips together."""
-    data = graph.nodes[op]
-    kv_heads = next((d["kv_heads"] for _, d in graph.nodes(data=True) if d.get("op") == "attention"), tp)
-    extra = max(tp // kv_heads, 1)
-    if data["op"] in ("rmsnorm", "layernorm"):
+    data, shape = graph.nodes[op], graph.nodes[tensor]["shape"]
+    if data["op"] in WHOLE or (data["op"] == "linear" and data.get("parallel") is None):
         return tp
-    if graph.nodes[tensor]["tensor"] == "kv" or op.endswith((".k_proj", ".v_proj")):
-        return extra
-    bias = data["op"] == "linear" and len(graph.nodes[tensor]["shape"]) == 1
+    if data["op"] == "head_norm":
+        width = next(graph.nodes[t]["shape"][-1] for t, _, r in graph.in_edges(op, data="role") if r == "x")
+        if shape[-1] != width:
+            return tp
+    if graph.nodes[tensor]["tensor"] == "kv":
+        return max(tp // shape[1], 1)
+    if op.endswith((".k_proj", ".v_proj", ".k_norm")):
+        layer = [d for _, d in graph.nodes(data=True) if d.get("layer") == data.get("layer")]
+        return max(tp // next(d["kv_heads"] for d in layer if d.get("op") == "attention"), 1)
+    bias = data["op"] == "linear" and len(shape) == 1 or data["op"] == "expert_linear" and len(shape) == 2
     return tp if bias and data.get("parallel") == "row" else 1
+
+
+WHOLE = ("rmsnorm", "layernorm", "latent_norm", "latent_gather", "topk", "scale")
+"""Ops that every chip of a tensor-parallel group does alike, with all of what they read."""
 
 
 def check_kernels(run: Run) -> None:

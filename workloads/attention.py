@@ -104,7 +104,7 @@ def add_latent_attention(b: Builder, attention: LatentAttention, x: str, absorbe
     sizes = {"heads": heads, "nope": attention.qk_nope_head_dim, "v_dim": attention.v_head_dim}
     said = {"spans": tuple(map(tuple, spans))} | ({} if attention.window is None else {"window": attention.window})
     if absorbed:
-        q = b.op("self_attn.absorb_q", "absorb_q", {"q": q, "weight": up}, heads * wide, **sizes)
+        q = b.op("self_attn.absorb_q", "absorb_q", {"x": q, "weight": up}, heads * wide, **sizes)
         said = _spans(spans, attention.window)
         inputs = {"q": q, "k": latent, **caches}
         out = b.op("self_attn.attention", "attention", inputs, heads * rank, heads=heads, kv_heads=1, head_dim=wide, **said)
@@ -112,8 +112,10 @@ def add_latent_attention(b: Builder, attention: LatentAttention, x: str, absorbe
     else:
         keys = b.rows + kept_tokens(spans) if any(s.shared for s in spans) else sum(s.count * (s.new + s.cached) for s in spans)
         made = {"k": (keys, heads * attention.qk_head_dim), "v": (keys, heads * attention.v_head_dim)}
-        cached = {"cache": caches["k_cache"]} if caches else {}
-        inputs = {"x": latent, "weight": up, **cached}
+        if caches:
+            inputs = {"x": latent, "cache": caches["k_cache"]}
+            latent = b.op("self_attn.latent_gather", "latent_gather", inputs, wide, keys)
+        inputs = {"x": latent, "weight": up}
         k, v = b.many("self_attn.kv_b_proj", "latent_expand", inputs, made, heads=heads)
         sizes = {"heads": heads, "kv_heads": heads, "head_dim": attention.qk_head_dim}
         out = b.op("self_attn.attention", "attention", {"q": q, "k": k, "v": v}, heads * attention.v_head_dim, **sizes, **said)

@@ -14,10 +14,6 @@ from .signature import Shape
 from .spans import Span
 from .weights import Weight
 
-KINDS = {"embedding": "embedding", "position": "embedding", "experts": "expert"}
-"""Tensor kind of a part's weights where it is not "weight"."""
-
-
 @dataclass
 class Builder:
     """Adds the ops of one layer (or of none) to a graph. Names are below `prefix`; weights come from `weights`."""
@@ -53,7 +49,8 @@ class Builder:
     def weight(self, name: str) -> str:
         """Add a weight, as the model lists it."""
         weight = self.weights[name]
-        kind = KINDS.get(weight.part, "weight")
+        table = weight.part in ("embedding", "position") and weight.used == 1
+        kind = "embedding" if table else "expert" if weight.part == "experts" else "weight"
         full = self.prefix + name
         if full not in self.graph:
             tied = {} if weight.tied_to is None else {"tied_to": weight.tied_to}

@@ -112,7 +112,7 @@ def _layer(b: Builder, layer: Layer, x: str) -> str:
 
 
 def _scaled(b: Builder, layer: Layer, x: str) -> str:
-    return b.op("layer_scalar", "scale", {"x": x, "weight": b.weight("layer_scalar")}, b.width(x)) if layer.scalar else x
+    return b.op("layer_scale", "scale", {"x": x, "weight": b.weight("layer_scalar")}, b.width(x)) if layer.scalar else x
 
 
 def _attend(b: Builder, layer: Layer, x: str, later: bool = False) -> str:

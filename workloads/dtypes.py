@@ -15,17 +15,25 @@ from math import prod
 
 from .checks import nearest, problem, shown
 
-DTYPE_BITS: dict[str, int] = {
-    "fp32": 32,
-    "int32": 32,
-    "bf16": 16,
-    "fp16": 16,
-    "fp8": 8,
-    "int8": 8,
-    "fp4": 4,
-    "int4": 4,
-}
-"""Bits per element of plain types. `int32` is for token ids."""
+
+class _Bits(dict[str, int]):
+    """Bits per element by plain name; a block format's elements have theirs too, without the scales."""
+
+    def __missing__(self, name: str) -> int:
+        return dtype_of(name).bits
+
+
+DTYPE_BITS: dict[str, int] = _Bits(
+    fp32=32,
+    int32=32,
+    bf16=16,
+    fp16=16,
+    fp8=8,
+    int8=8,
+    fp4=4,
+    int4=4,
+)
+"""Bits per element. `int32` is for token ids."""
 
 VALUE_DTYPES = tuple(name for name in DTYPE_BITS if name != "int32")
 """The plain types that weights, KV and activations may have."""

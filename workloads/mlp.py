@@ -49,7 +49,7 @@ def add_experts(b: Builder, experts: Experts, x: str, later: bool = False) -> st
         out = b.norm("post_experts_layernorm", out)
     if experts.shared is None:
         return out
-    beside = add_mlp(b, "mlp.shared_expert", experts.shared, x, later=keep and not experts.shared_gate)
+    beside = add_mlp(b, "mlp.shared_expert", experts.shared, x, later=keep)
     if experts.shared_gate:
         gate_of = b.linear("mlp.shared_expert_gate", x, None)
         beside = b.op("mlp.shared_expert_scaled", "sigmoid_scale", {"x": beside, "gate": gate_of}, hidden)

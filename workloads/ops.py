@@ -264,11 +264,15 @@ OPS: dict[str, Op] = {
         vector=lambda d: d["rows"] * (4 * d["rank"] + 3 * (d["W"] - d["rank"])),
         special=lambda d: d["rows"],
     ),
+    "latent_gather": Op(
+        "Cached latents and the new ones side by side, sequence by sequence.",
+        "vector",
+        "x[fresh W] cache:kv[seqs one T W] -> out[keys W]",
+    ),
     "latent_expand": Op(
-        "Keys and values of all heads from latents, those in the cache before the new ones; a key's rotary part is the "
-        "latent row's own.",
+        "Keys and values of all heads from latents; a key's rotary part is the latent row's own.",
         "matrix",
-        "x[fresh W] weight:weight[N rank] cache?:kv[seqs one T W] -> k[keys heads*qk_dim] v[keys heads*v_dim]",
+        "x[keys W] weight:weight[N rank] -> k[keys heads*qk_dim] v[keys heads*v_dim]",
         gemm=lambda d: (d["keys"], d["N"], d["rank"], 1),
         attributes=("heads",),
     ),
@@ -276,7 +280,7 @@ OPS: dict[str, Op] = {
         "The part of kv_b_proj that makes keys, worked into the query: each head's part without positions becomes a "
         "latent; its rotary part stays.",
         "matrix",
-        "q[rows heads*qk_dim] weight:weight[N rank] -> out[rows heads*W]",
+        "x[rows heads*qk_dim] weight:weight[N rank] -> out[rows heads*W]",
         gemm=lambda d: (d["rows"], d["rank"], d["nope"], d["heads"]),
         attributes=("heads", "nope", "v_dim"),
         reads={"weight": lambda d: d["heads"] * d["nope"] * d["rank"]},
@@ -299,6 +303,12 @@ OPS: dict[str, Op] = {
         "Sum over the chips of a tensor-parallel group, known to all (inserted by the compiler).",
         "link",
         "x[...] -> out[...]",
+    ),
+    "slice": Op(
+        "A chip's own columns of what all chips have (inserted by the compiler).",
+        "vector",
+        "x[... N*ways] -> out[... N]",
+        reads={"x": lambda d: d["..."] * d["N"]},
     ),
     "all_to_all": Op(
         "Rows go to the chips that need them (inserted by the compiler).",

@@ -59,8 +59,7 @@ def _one_gemm(k: Kernels, group: Group, g: Gemm) -> None:
     ctas = t.split * len(cols) * len(rows)
     grain = min(t.steps, -(-ctas * t.steps // PIECES))
     pieces = -(-t.steps // grain)
-    edges = np.concatenate([[0], np.cumsum(np.outer(ks, cols))]) * bits // 8  # [part, column tile]
-    edges[-1] = g.nbytes
+    edges = np.concatenate([[0], np.cumsum(np.outer(ks, cols))]) * g.nbytes // (n * g.k)  # [part, column tile]
     nbytes = np.repeat(np.stack([shares(b, pieces) for b in np.diff(edges)]), len(rows), axis=0)
     part = np.repeat(np.arange(t.split), len(cols) * len(rows))
     steps = shares(t.steps, pieces)

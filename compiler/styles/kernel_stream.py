@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..machine import MATRIX
+from ..machine import MATRIX, VECTOR
 from ..program import Dep, Ints
 from ..tile import latency_fs
 from .kernel_frame import Kernels
@@ -26,8 +26,12 @@ class Feed:
     step: int = 0
 
 
-def flow(k: Kernels, feeds: list[Feed], operand: Feed, hold_fs: Ints) -> tuple[Ints, Ints]:
+def flow(
+    k: Kernels, feeds: list[Feed], operand: Feed, hold_fs: Ints, unpack_fs: Ints | None = None
+) -> tuple[Ints, Ints]:
     """Emit loads and products of all CTAs. `operand` [cta] comes before a CTA's first tile, `hold_fs` is [cta, step].
+
+    `unpack_fs` [cta, step]: what the vector unit does with a tile before its product.
 
     CTAs take the cores in turn. Returns each CTA's core and its last product.
     """
@@ -53,14 +57,19 @@ def flow(k: Kernels, feeds: list[Feed], operand: Feed, hold_fs: Ints) -> tuple[I
     j = cta // k.cores * steps + step - k.stages
     user = (j // steps * k.cores + core[cta]) * steps + j % steps
     fed = np.zeros(ctas * steps, bool)
+    takes = compute
+    if unpack_fs is not None:
+        takes = k.em.hold(k.vector0 + core[cta], unpack_fs.ravel(), VECTOR, latency_fs(k.chip, VECTOR), n=ctas * steps)
+        k.em.after(compute, takes, Dep.RAW)
     for loads, filled in parts:
-        k.em.after(compute[filled], loads, Dep.RAW)
+        k.em.after(takes[filled], loads, Dep.RAW)
         late = j[filled] >= 0
         k.em.after(loads[late], compute[user[filled][late]], Dep.WAR)
         fed[filled] = True
     alone = compute[~fed & ~np.isin(np.arange(ctas * steps), has * steps)]
     k.started(alone)
-    k.em.sort(start, np.concatenate([*keys, cta * wide + at + 1]))
+    order = cta * wide + at + 1
+    k.em.sort(start, np.concatenate([*keys, order, *([order] if unpack_fs is not None else [])]))
     return core, compute.reshape(ctas, steps)[:, -1]
 
 

@@ -15,6 +15,7 @@ from ..machine import LINK, EngineRow, link_port, nearest_buffer, port_of, windo
 from ..plan import Block, Group, Plan
 from .kernel_frame import BARRIER, Kernels
 from .kernel_attention import attention_kernel
+from .kernel_experts import experts_kernel
 from .kernel_ops import collective, gemm, vector
 
 
@@ -57,8 +58,8 @@ def emit(block: Block, em: Emitter) -> None:
 
 
 KERNELS: dict[str, Callable[[Kernels, Group], None]] = {
-    "linear": gemm,
-    "matmul": gemm,
+    **dict.fromkeys(("linear", "matmul", "latent_expand", "absorb_q", "absorb_v"), gemm),
+    "expert_linear": experts_kernel,
     "attention": attention_kernel,
     "all_reduce": collective,
     "all_gather": collective,

@@ -12,7 +12,7 @@ from ..attend import plain_decode
 from ..collectives import rounds
 from ..fuse import ELEMENTWISE
 from ..machine import MATRIX, VECTOR
-from ..plan import Group, PlanOp, gemms
+from ..plan import Group, PlanOp, by_expert, gemms
 from ..program import Dep, Ints, ints
 from ..tile import matrix_dtype, matrix_fs, shares, vector_fs
 from .section_attention import general_attention
@@ -57,6 +57,22 @@ def gemm(s: Section, group: Group) -> None:
         out = s.vector(*operations)
         s.em.after(out, work[-1:], Dep.RAW)
     s.result(group.ops, out, np.cumsum(width) if piecewise else None)
+
+
+def experts(s: Section, group: Group) -> None:
+    """Products of the woken experts, one after the other, each with the tokens that are sent to it."""
+    parts = by_expert(gemms(group))
+    weight, x = parts[0].op.inputs["weight"], parts[0].op.inputs["x"]
+    dtype = matrix_dtype(s.chip, s.plan.dtype(weight), s.plan.dtype(x))
+    tiles = -(-sum(p.nbytes for p in parts) // (s.tile * len(parts)))
+    width = cuts(parts[0].n, tiles, s.chip.matrix.granule.n)
+    split = max(1, -(-int(width.max()) * parts[0].nbytes // (parts[0].n * s.tile)))
+    width = np.tile(np.repeat(width, split), len(parts))
+    rows = np.repeat(ints([p.m for p in parts]), len(width) // len(parts))
+    hold = matrix_fs(s.chip, dtype, rows, width, -(-parts[0].k // split), s.matrix_units)
+    work, out = s.tiled(group, width, hold, MATRIX, _operations(group.ops), rows * width)
+    s.inputs(work[:1], group)
+    s.result(group.ops, out)
 
 
 def attention(s: Section, group: Group) -> None:
@@ -127,8 +143,8 @@ def collective(s: Section, group: Group) -> None:
 
 
 EMITTERS: dict[str, Callable[[Section, Group], None]] = {
-    "linear": gemm,
-    "matmul": gemm,
+    **dict.fromkeys(("linear", "matmul", "latent_expand", "absorb_q", "absorb_v"), gemm),
+    "expert_linear": experts,
     "attention": attention,
     "all_reduce": collective,
     "all_gather": collective,

@@ -10,7 +10,7 @@ from ...workloads import DTYPE_BITS
 from ..attend import plain_decode
 from ..collectives import rounds
 from ..machine import MATRIX
-from ..plan import Gemm, Group, PlanOp, gemms
+from ..plan import Gemm, Group, PlanOp, by_expert, gemms
 from ..program import Ints
 from ..tile import MIN_TOKENS, matrix_dtype, matrix_fs, shares
 from .static_attention import RUN, general_attention
@@ -20,7 +20,9 @@ def _linear(s: Lpu, group: Group) -> None:
     """Products of one activation: column tiles over the planes, the sum in order; what does not fill all planes is cut
     along the sum instead."""
     parts = gemms(group)
-    if len(parts) > 1 and all(p.op.op == "linear" and p.k == parts[0].k for p in parts):
+    if group.kind == "expert_linear":
+        parts = by_expert(parts)
+    elif len(parts) > 1 and all(p.op.op == "linear" and p.k == parts[0].k for p in parts):
         # Siblings side by side, their columns laid out in turns: so each round has what its part of an epilogue needs.
         parts = [Gemm(parts[0].op, parts[0].m, sum(p.n for p in parts), parts[0].k, 1, sum(p.nbytes for p in parts))]
     biases = [(t, o.cost.reads[t]) for o in group.ops for r, t in o.inputs.items() if r == "bias"]
@@ -77,15 +79,14 @@ def _gemm_tiles(s: Lpu, g: Gemm) -> tuple[Tiles, Ints, Ints]:
     part = np.concatenate([part, np.tile(np.arange(sums), columns - full)])
     plane = np.where(column < full, column, np.arange(len(column)) - full * sums) % s.planes
     area = np.concatenate([[0], np.cumsum(width[column] * depth[part])])
-    edges = area * DTYPE_BITS[plan.dtype(weight)] // 8
-    edges[-1] = g.nbytes
+    edges = area * g.nbytes // (n * g.k)
     dtype = matrix_dtype(chip, plan.dtype(weight), plan.dtype(x))
     hold = matrix_fs(chip, dtype, g.m, width[column], depth[part])
     upto = np.cumsum(depth)
     _, final = np.unique((column * s.planes + plane)[::-1], return_index=True)
     last = np.zeros(len(column), np.int64)
     last[len(column) - 1 - final] = 1
-    return Tiles(plane, np.diff(edges), hold, (upto - depth)[part], upto[part], g.k, last, weight), column, width
+    return Tiles(plane, np.diff(edges), hold, (upto - depth)[part], upto[part], g.k, last, weight, g.offset), column, width
 
 
 def _array(s: Lpu) -> tuple[int, int]:
@@ -218,8 +219,7 @@ def _collective(s: Lpu, group: Group) -> None:
 
 
 GROUPS: dict[str, Callable[[Lpu, Group], None]] = {
-    "linear": _linear,
-    "matmul": _linear,
+    **dict.fromkeys(("linear", "matmul", "expert_linear", "latent_expand", "absorb_q", "absorb_v"), _linear),
     "attention": _attention,
     "all_reduce": _collective,
     "all_gather": _collective,
