@@ -182,9 +182,9 @@ def _link_terms(plan: Plan) -> list[Term]:
     link = plan.chip.link
     if link is None or (not total and plan.pp == 1):
         return []
-    total += (plan.pp - 1) * int(link.latency.value)
+    total += plan.hops * int(link.latency.value)
     many = sum(g.kind in ("all_reduce", "all_gather") for g in _groups(plan))
-    amount = f"{many} collectives" + (f", {plan.pp - 1} hops between stages" if plan.pp > 1 else "")
+    amount = f"{many} collectives" + (f", {plan.hops} hops between stages" if plan.hops else "")
     return [
         Term(
             "link",

@@ -90,11 +90,6 @@ def _through(op: PlanOp, groups: list[list[PlanOp]], home: int) -> bool:
     return any(t in behind - mine for t in op.inputs.values())
 
 
-def _kept(op: PlanOp, groups: list[list[PlanOp]], readers: dict[str, list[PlanOp]]) -> list[list[PlanOp]]:
-    """What is only kept in memory is no work of its own."""
-    return groups[-1:] if op.op == "keep" else []
-
-
 def _add_norm(op: PlanOp, groups: list[list[PlanOp]], readers: dict[str, list[PlanOp]]) -> list[list[PlanOp]]:
     """A residual add runs with the norm that reads it."""
     if op.op not in ("rmsnorm", "layernorm"):
@@ -103,7 +98,6 @@ def _add_norm(op: PlanOp, groups: list[list[PlanOp]], readers: dict[str, list[Pl
 
 
 RULES: tuple[Callable[[PlanOp, list[list[PlanOp]], dict[str, list[PlanOp]]], list[list[PlanOp]]], ...] = (
-    _kept,
     _siblings,
     _attention,
     _add_norm,
@@ -140,7 +134,7 @@ def _group(ops: list[PlanOp]) -> Group:
     kind = next((k for k in _PREFIXES if any(o.op == k for o in ops)), ops[-1].op)
     named = [o for o in ops if o.op == kind]
     name = named[0].name + "".join("+" + o.name.rpartition(".")[2] for o in named[1:])
-    extra = [o.name.rpartition(".")[2] for o in ops if o.op not in (kind, "keep") and kind != "attention"]
+    extra = [o.name.rpartition(".")[2] for o in ops if o.op != kind and kind != "attention"]
     return Group(name + "".join("+" + e for e in extra), kind, tuple(ops), ops[-1].layer)
 
 

@@ -99,6 +99,11 @@ class Unit:
     layer: int | None
     groups: tuple[Group, ...]
 
+    @property
+    def work(self) -> tuple[Group, ...]:
+        """The groups that do something; the others only keep tensors in memory."""
+        return tuple(g for g in self.groups if g.kind != "keep")
+
 
 @dataclass(frozen=True)
 class Stage:
@@ -127,6 +132,11 @@ class Plan:
     def pp(self) -> int:
         """Pipeline stages."""
         return len(self.stages)
+
+    @property
+    def hops(self) -> int:
+        """Ways from stage to stage that a token takes: stages at the end may only keep tensors."""
+        return max((s.index for s in self.stages if any(u.work for u in s.units)), default=0)
 
     def kind(self, tensor: str) -> str:
         """Tensor kind of a node: weight, expert, kv, activation, embedding."""
@@ -191,7 +201,8 @@ def gemms(group: Group) -> list[Gemm]:
         weight = next((t for r, t in op.inputs.items() if r in ("weight", "b")), None)
         size = 0 if weight is None else c.reads[weight]
         if op.op == "expert_linear":
-            rows, n, k = loads_of(op.dims, op.data), op.dims["N"], op.dims["K"]
+            rows, n, k = loads_of(dict(op.dims), op.data), group.scaled(op.dims["N"]), op.dims["K"]
+            size = group.scaled(size)
             edges = [size * i // len(rows) for i in range(len(rows) + 1)]
             out += [Gemm(op, m, n, k, 1, edges[i + 1] - edges[i], edges[i]) for i, m in enumerate(rows)]
         elif c.batch_gemms and op.op != "attention":

@@ -63,8 +63,9 @@ def schedule(plan: Plan, info: Info) -> TileProgram:
 def _blocks(plan: Plan) -> list[Block]:
     out = []
     for stage in plan.stages:
-        for i, unit in enumerate(stage.units):
-            last = i == len(stage.units) - 1 and stage.index < plan.pp - 1
+        working = [unit for unit in stage.units if unit.work]
+        for i, unit in enumerate(working):
+            last = i == len(working) - 1 and stage.index < plan.hops
             send = _handed_on(plan, stage.index) if last else 0
             out.append(Block(plan, unit, stage.index, i == 0 and stage.index > 0, send))
     return out

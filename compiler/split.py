@@ -169,7 +169,7 @@ def _slices(plan: Plan, group: Group, room: int) -> list[Group]:
     size = sum(group_stored(plan, group).values())
     if size <= spare:
         return [group]
-    if group.kind not in ("linear", "embedding") or spare <= 0:
+    if group.kind not in ("linear", "expert_linear", "embedding", "keep") or spare <= 0:
         raise DoesNotFitError(
             f"{plan.graph.graph['name']} does not fit on {plan.chip.name} with tp {plan.tp}: "
             f"{group.name} alone needs {size_text(size)} of "

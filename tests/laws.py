@@ -11,12 +11,12 @@ from stallscope.arch import Chip, System, load_system
 from stallscope.compiler.split import split
 from stallscope.sim.run import Run
 from stallscope.workloads import model_names, op_cost, op_nodes
+from stallscope.workloads.dtypes import dtype_of
 
 Moved = dict[tuple[str, str], int]  # (tier, tensor kind) -> bytes
 
-LLAMA_LIKE = ("llama-2", "llama-3", "mistral-", "qwen2.5-", "phi-3", "phi-4")
-SIMULATED = tuple(name for name in model_names() if name.startswith(LLAMA_LIKE))
-"""Models of the catalogue whose layers are built; the others are read and counted only."""
+SIMULATED = tuple(name for name in model_names() if name != "deepseek-v3.2")
+"""Models of the catalogue whose layers are built; one with an indexer that picks tokens is read and counted only."""
 
 
 def graph_of(model: str, **request: Any) -> nx.DiGraph:
@@ -110,8 +110,19 @@ def implied(graph: nx.DiGraph, system: System) -> tuple[Moved, Moved]:
                 data = graph.nodes[tensor]
                 if data["tensor"] != "activation":
                     at = plan.tier[tensor], data["tensor"]
-                    out[at] = out.get(at, 0) + n * copies(graph, op, tensor, plan.tp)
+                    out[at] = out.get(at, 0) + _by_all(graph, op, tensor, n, plan.tp)
     return read, written
+
+
+def _by_all(graph: nx.DiGraph, op: str, tensor: str, n: int, tp: int) -> int:
+    """What tp chips together move of a tensor of which one chip alone moves n: copies, and blocks that a cut divides."""
+    data, dtype, how = graph.nodes[tensor], dtype_of(graph.nodes[tensor]["dtype"]), graph.nodes[op].get("parallel")
+    if tp == 1 or not dtype.block_bits or how is None or len(data["shape"]) < 2 or data["tensor"] == "kv":
+        return n * copies(graph, op, tensor, tp)
+    *lead, rows, columns = data["shape"]
+    part = (rows, -(-columns // tp)) if how == "row" else (-(-rows // tp), columns)
+    local, whole = dtype.size((*lead, *part)), dtype.size(data["shape"])
+    return -(-local * n // whole) * tp * copies(graph, op, tensor, tp)
 
 
 def copies(graph: nx.DiGraph, op: str, tensor: str, tp: int) -> int:

@@ -205,7 +205,7 @@ def test_every_way_to_name_a_file(config, tmp_path, monkeypatch):
         pytest.param("batch", 10**5000, "found a number of thousands of digits", id="batch-digits"),
         ("weight", "bf61", r"Did you mean 'bf16'\?"),
         ("weight", "int32", "expected one of fp32"),
-        ("kv", None, "found null"),
+        ("kv", 8, "found 8"),
         ("activation", 16, "found 16"),
         ("phase", "decoding", r"Did you mean 'decode'\?"),
         ("phase", ["decode"], "expected one of decode"),
@@ -241,7 +241,10 @@ def test_element_types():
     asked = {"fp32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8, "int4": 4}
     assert {dtype: DTYPE_BITS[dtype] for dtype in asked} == asked
     for dtype in asked:
-        assert Request(weight=dtype, kv=dtype, activation=dtype).dtypes["kv"] == dtype
+        request = Request(weight=dtype, kv=dtype, activation=dtype)
+        assert decode_graph(load_model("llama-3.2-1b"), request).graph["dtypes"] == dict.fromkeys(
+            ("weight", "kv", "activation"), dtype
+        )
 
 
 def test_the_largest_model_becomes_a_graph_at_once():

@@ -87,10 +87,139 @@ CASES = {
         3 * B * 8,
         2 * B * 8,
     ),
+    "head_norm": (
+        {"x": ("activation", (B, 24)), "weight": ("weight", (4,))},
+        {"out": (B, 24)},
+        {"head_dim": 4},
+        (0, 0, 0, 0),
+        4 * B * 24,
+        B * 6,
+    ),
+    "geglu": (
+        {"gate": ("activation", (B, 8)), "up": ("activation", (B, 8))},
+        {"out": (B, 8)},
+        {},
+        (0, 0, 0, 0),
+        9 * B * 8,
+        B * 8,
+    ),
+    "swiglu_clamped": (
+        {"gate": ("activation", (B, 8)), "up": ("activation", (B, 8))},
+        {"out": (B, 8)},
+        {},
+        (0, 0, 0, 0),
+        7 * B * 8,
+        2 * B * 8,
+    ),
+    "relu": ({"x": ("activation", (B, 8))}, {"out": (B, 8)}, {}, (0, 0, 0, 0), B * 8, 0),
+    "relu_squared": ({"x": ("activation", (B, 8))}, {"out": (B, 8)}, {}, (0, 0, 0, 0), 2 * B * 8, 0),
+    "softcap": ({"x": ("activation", (B, 8))}, {"out": (B, 8)}, {}, (0, 0, 0, 0), 2 * B * 8, B * 8),
+    "scale": (
+        {"x": ("activation", (B, 8)), "weight": ("weight", (1,))},
+        {"out": (B, 8)},
+        {},
+        (0, 0, 0, 0),
+        B * 8,
+        0,
+    ),
+    "sigmoid_scale": (
+        {"x": ("activation", (B, 8)), "gate": ("activation", (B, 1))},
+        {"out": (B, 8)},
+        {},
+        (0, 0, 0, 0),
+        B * 8,
+        2 * B,
+    ),
+    "copy": ({"x": ("activation", (B, 8))}, {"out": (B, 8)}, {}, (0, 0, 0, 0), 0, 0),
+    "slice": ({"x": ("activation", (B, 8))}, {"out": (B, 2)}, {}, (0, 0, 0, 0), 0, 0),
+    "select": ({"x": ("activation", (B, 8))}, {"out": (1, 8)}, {}, (0, 0, 0, 0), 0, 0),
+    "keep": ({"weight": ("weight", (5, 8))}, {}, {}, (0, 0, 0, 0), 0, 0),
+    "quantize": ({"x": ("activation", (B, 8))}, {"out": (B, 8)}, {}, (0, 0, 0, 0), 3 * B * 8, B),
+    "topk": (
+        {"scores": ("activation", (B, 10)), "bias": ("weight", (10,))},
+        {"weights": (B, 2), "chosen": (B, 2)},
+        {},
+        (0, 0, 0, 0),
+        B * ((4 + 2 + 1) * 10 + 2 * 2),
+        B * 12,
+    ),
+    "expert_linear": (
+        {
+            "x": ("activation", (B, 8)),
+            "chosen": ("activation", (B, 2)),
+            "weight": ("expert", (10, 5, 8)),
+            "bias": ("expert", (10, 5)),
+        },
+        {"out": (2 * B, 5)},
+        {"loads": (3, 2, 1)},
+        (0, 0, 0, 0),
+        2 * B * 5,
+        0,
+    ),
+    "combine": (
+        {"x": ("activation", (2 * B, 8)), "weights": ("activation", (B, 2))},
+        {"out": (B, 8)},
+        {},
+        (0, 0, 0, 0),
+        2 * 2 * B * 8,
+        0,
+    ),
+    "latent_norm": (
+        {"x": ("activation", (B, 12)), "weight": ("weight", (8,))},
+        {"out": (B, 12)},
+        {},
+        (0, 0, 0, 0),
+        B * (4 * 8 + 3 * 4),
+        B,
+    ),
+    "latent_gather": (
+        {"x": ("activation", (B, 12)), "cache": ("kv", (1, 1, 7, 12))},
+        {"out": (B + 7, 12)},
+        {},
+        (0, 0, 0, 0),
+        0,
+        0,
+    ),
+    "latent_expand": (
+        {"x": ("activation", (B, 12)), "weight": ("weight", (2 * (5 + 3), 8))},
+        {"k": (B, 2 * 9), "v": (B, 2 * 3)},
+        {"heads": 2},
+        (B, 16, 8, 1),
+        0,
+        0,
+    ),
+    "absorb_q": (
+        {"x": ("activation", (B, 2 * 9)), "weight": ("weight", (2 * (5 + 3), 8))},
+        {"out": (B, 2 * 12)},
+        {"heads": 2, "nope": 5, "v_dim": 3},
+        (B, 8, 5, 2),
+        0,
+        0,
+    ),
+    "absorb_v": (
+        {"x": ("activation", (B, 2 * 8)), "weight": ("weight", (2 * (5 + 3), 8))},
+        {"out": (B, 2 * 3)},
+        {"heads": 2, "nope": 5, "v_dim": 3},
+        (B, 3, 8, 2),
+        0,
+        0,
+    ),
+    "all_to_all": ({"x": ("activation", (B, 8))}, {"out": (5, 8)}, {}, (0, 0, 0, 0), 0, 0),
     "sample": ({"logits": ("activation", (B, 50))}, {"token": (B,)}, {}, (0, 0, 0, 0), B * 50, 0),
     "all_reduce": ({"x": ("activation", (B, 8))}, {"out": (B, 8)}, {}, (0, 0, 0, 0), 0, 0),
     "all_gather": ({"x": ("activation", (B, 8))}, {"out": (B, 32)}, {}, (0, 0, 0, 0), 0, 0),
     "send": ({"x": ("activation", (B, 8))}, {"out": (B, 8)}, {}, (0, 0, 0, 0), 0, 0),
+}
+
+
+# Bytes read where an op takes a part of a tensor.
+PART = {
+    "select": {"x": 4 * 8},
+    "slice": {"x": 4 * B * 2},
+    "keep": {"weight": 0},
+    "expert_linear": {"weight": 3 * 5 * 8, "bias": 3 * 5},
+    "absorb_q": {"weight": 2 * 5 * 8},
+    "absorb_v": {"weight": 2 * 3 * 8},
 }
 
 
@@ -115,7 +244,8 @@ def test_work(op):
     check_graph(graph)
     cost = op_cost(graph, "op")
     assert (cost.m, cost.n, cost.k, cost.batch_gemms) == gemm
-    assert cost.macs == gemm[0] * gemm[1] * gemm[2] * gemm[3]
+    macs = 2 * B * 5 * 8 if op == "expert_linear" else gemm[0] * gemm[1] * gemm[2] * gemm[3]
+    assert cost.macs == macs
     assert (cost.vector_ops, cost.special_ops, cost.unit) == (vector, special, OPS[op].unit)
 
 
@@ -123,7 +253,7 @@ def test_work(op):
 def test_bytes(op):
     inputs, outputs, attributes, *_ = CASES[op]
     cost = op_cost(single(op, inputs, outputs, **attributes), "op")
-    size = {"weight": 1, "embedding": 1, "kv": 2, "activation": 4}
+    size = {"weight": 1, "expert": 1, "embedding": 1, "kv": 2, "activation": 4}
 
     def volume(shape):
         return shape[0] * volume(shape[1:]) if shape else 1
@@ -131,6 +261,7 @@ def test_bytes(op):
     expected = {role: size[kind] * volume(shape) for role, (kind, shape) in inputs.items()}
     if op == "embedding":
         expected["weight"] = B * 8
+    expected |= PART.get(op, {})
     assert cost.reads == expected
     written = 2 if op == "kv_append" else 4
     assert cost.writes == {f"op.{role}": written * volume(shape) for role, shape in outputs.items()}

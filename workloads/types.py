@@ -37,13 +37,19 @@ def part_types(model: Model, request: Request) -> dict[str, str]:
     else:
         cast = request.cast
     if cast not in (None, "none"):
-        types["cast"] = str(cast)
+        types["cast"] = _cast_type(str(cast), types["experts"])
     for field, parts in ASKED.items():
         if getattr(request, field) is not None:
             types |= dict.fromkeys(parts, getattr(request, field))
     if request.head is None and model.tie_word_embeddings:
         types["lm_head"] = types["embedding"]
     return types
+
+
+def _cast_type(cast: str, weight: str) -> str:
+    """Activations are cast in groups as long as the weights' blocks are deep (fp32 scales), else with one scale."""
+    inputs = dtype_of(weight).inputs if dtype_of(weight).element == cast else None
+    return cast if inputs is None else f"{cast}/1x{inputs}s32"
 
 
 def format_name(f: Format) -> str:

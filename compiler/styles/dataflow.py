@@ -46,7 +46,7 @@ def engines(plan: Plan) -> list[EngineRow]:
     """
     chip = plan.chip
     buffer = f"bandwidth:{nearest_buffer(chip)}"
-    most = max(len(unit.groups) for stage in plan.stages for unit in stage.units)
+    most = max(len(unit.work) for stage in plan.stages for unit in stage.units)
     loads = [(f"load.{t.name}", "load") for t in streaming_tiers(chip)] + [("gather", "gather")]
     rows = [EngineRow("launcher", "launcher")]
     rows += [EngineRow(name, kind, window_of(chip.load), port_of(chip.load), buffer) for name, kind in loads]
@@ -60,7 +60,7 @@ def engines(plan: Plan) -> list[EngineRow]:
 def emit(block: Block, em: Emitter) -> None:
     """One section: launch, all groups, the way to the next stage, and the handover to the next block."""
     section = Section(block, em)
-    groups = block.unit.groups
+    groups = block.unit.work
     em.op, em.group = em.number_op(groups[0]), 0
     section.enter()
     for i, group in enumerate(groups):

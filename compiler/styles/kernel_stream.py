@@ -41,7 +41,7 @@ def flow(
     cta, step = np.repeat(np.arange(ctas), steps), np.tile(np.arange(steps), ctas)
     first, has = k.move(k.load0, core, operand.nbytes, operand.way, operand.address, operand.step)
     k.started(first, operand.result)
-    wide, at = 2 * (steps + 1), 2 * step + 1
+    wide, at = 3 * (steps + 1), 3 * step + 1
     keys = [has * wide]
     parts = []
     for feed in feeds:
@@ -68,8 +68,8 @@ def flow(
         fed[filled] = True
     alone = compute[~fed & ~np.isin(np.arange(ctas * steps), has * steps)]
     k.started(alone)
-    order = cta * wide + at + 1
-    k.em.sort(start, np.concatenate([*keys, order, *([order] if unpack_fs is not None else [])]))
+    order = cta * wide + at + 2
+    k.em.sort(start, np.concatenate([*keys, order, *([order - 1] if unpack_fs is not None else [])]))
     return core, compute.reshape(ctas, steps)[:, -1]
 
 

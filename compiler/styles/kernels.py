@@ -39,7 +39,7 @@ def engines(plan: Plan) -> list[EngineRow]:
 def emit(block: Block, em: Emitter) -> None:
     """All kernels of one unit, in order; then what the next stage needs is sent."""
     k = Kernels(block, em)
-    for group in block.unit.groups:
+    for group in block.unit.work:
         em.op = em.number_op(group)
         KERNELS.get(group.kind, vector)(k, group)
     if block.send_bytes:

@@ -43,7 +43,7 @@ class Section:
     def __init__(self, block: Block, em: Emitter) -> None:
         self.block, self.em, self.plan, self.chip = block, em, block.plan, block.plan.chip
         self.tile, self.slots = buffers(self.plan)
-        self.cores = core_shares(self.plan, block.unit.groups)
+        self.cores = core_shares(self.plan, block.unit.work)
         self.index = 0
         self.made: dict[str, Pieces] = {}
         self.used = ints([])  # computes of all tiles so far, in order

@@ -47,11 +47,11 @@ def whole_transfers(plan: Plan) -> int:
 def emit(block: Block, em: Emitter) -> None:
     """All groups of one unit, in order; then what the next stage needs is sent; the block is over when all is done."""
     s = Lpu(block, em)
-    for i, group in enumerate(block.unit.groups):
+    for i, group in enumerate(block.unit.work):
         em.op, em.group, s.index, s.here = em.number_op(group), i, i, {}
         GROUPS.get(group.kind, vector)(s, group)
     if block.send_bytes:
-        em.op, em.group = em.number_op("send to next stage"), len(block.unit.groups)
+        em.op, em.group = em.number_op("send to next stage"), len(block.unit.work)
         sent = em.send(em.machine.engine("c2c"), block.send_bytes)
         s.after(sent, s.last)
         s.leaves.append(sent)

@@ -93,7 +93,7 @@ class Lpu:
         self.launch: Ints | None = None
         gap = self.em.machine.cycles_fs(float(self.chip.execution.launch_gap.value) / self.chip.period_fs)
         if gap:
-            self.em.op = self.em.number_op(block.unit.groups[0])
+            self.em.op = self.em.number_op(block.unit.work[0])
             self.launch = self.em.hold(number("launcher"), gap, LAUNCH, opcode=Opcode.LAUNCH)
             self.em.after_slot(self.launch, 0, Dep.ORDER)
 
@@ -155,7 +155,7 @@ class Lpu:
         """Pass a result on; write it if others than the next group read it, or nobody (a result of the whole)."""
         self.made[tensor] = self.index, made
         self.last = made.all
-        groups = self.block.unit.groups
+        groups = self.block.unit.work
         behind = {o.name for o in groups[self.index + 1].ops} if self.index + 1 < len(groups) else set()
         inside = {o.name for o in group.ops}
         readers = [r for r in self.plan.graph.successors(tensor) if r not in inside]
