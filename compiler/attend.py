@@ -88,7 +88,7 @@ class Attend:
                 if not self.cached:
                     cached, fresh = 0, cached + fresh
                 own = min(fresh, last - first + (0 if self.cached or first else span.cached))
-                yield span.count, self.group * (last - first + 1), cached, fresh, own, int(first == 0), 0
+                yield span.sequences, self.group * (last - first + 1), cached, fresh, own, int(first == 0), 0
 
 
 def attend(op: PlanOp) -> Attend:

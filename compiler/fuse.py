@@ -15,7 +15,20 @@ from collections.abc import Callable
 from .plan import Group, PlanOp, Unit
 
 ELEMENTWISE = frozenset(
-    {"add", "mul", "silu", "gelu", "swiglu", "geglu", "swiglu_clamped", "relu", "relu_squared", "softcap", "scale", "rope"}
+    {
+        "add",
+        "mul",
+        "silu",
+        "gelu",
+        "swiglu",
+        "geglu",
+        "swiglu_clamped",
+        "relu",
+        "relu_squared",
+        "softcap",
+        "scale",
+        "rope",
+    }
 )
 BESIDE = frozenset({"rope", "kv_append", "head_norm", "copy", "slice"})
 _PREFIXES = (
@@ -67,7 +80,11 @@ def _epilogue(op: PlanOp, groups: list[list[PlanOp]], readers: dict[str, list[Pl
     for g in groups[-1:]:
         made = {t for o in g for t in o.outputs.values()}
         mine = set(op.inputs.values())
-        if mine <= made and all(len(readers[t]) == 1 for t in mine) and g[0].op in ("linear", "matmul", "expert_linear"):
+        if (
+            mine <= made
+            and all(len(readers[t]) == 1 for t in mine)
+            and g[0].op in ("linear", "matmul", "expert_linear")
+        ):
             return [g]
     return []
 

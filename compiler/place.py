@@ -54,7 +54,9 @@ def stored(plan: Plan, units: tuple[Unit, ...]) -> dict[str, int]:
 
 def appended(plan: Plan, units: tuple[Unit, ...]) -> list[str]:
     """What the step adds to caches: it has room beside what they hold, and no address of its own."""
-    return [t for unit in units for g in unit.groups for op in g.ops for t in op.outputs.values() if plan.kind(t) == "kv"]
+    return [
+        t for unit in units for g in unit.groups for op in g.ops for t in op.outputs.values() if plan.kind(t) == "kv"
+    ]
 
 
 def group_stored(plan: Plan, group: Group) -> dict[str, int]:

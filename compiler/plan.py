@@ -11,8 +11,8 @@ from typing import Any
 import networkx as nx
 
 from ..arch import Chip
-from ..workloads.loads import loads_of
 from ..workloads import Cost, op_cost, op_dims, op_nodes, tensor_bytes
+from ..workloads.loads import loads_of
 
 STAR = "*"
 

@@ -121,7 +121,9 @@ def _key(block: Block) -> Hashable:
 
 def _attributes(op: PlanOp) -> tuple[Hashable, ...]:
     """What an op says of itself beside its shapes: spans, loads, windows."""
-    return tuple((name, str(op.data[name])) for name in (*OPS[op.op].optional, *OPS[op.op].structured) if name in op.data)
+    return tuple(
+        (name, str(op.data[name])) for name in (*OPS[op.op].optional, *OPS[op.op].structured) if name in op.data
+    )
 
 
 def _steps(run: list[Block]) -> dict[str, int]:

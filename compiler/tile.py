@@ -29,10 +29,10 @@ def matrix_dtype(chip: Chip, weight: str, activation: str) -> str:
     return chip.compute_dtype(weight if weight == activation else wider)
 
 
-def matrix_fs(chip: Chip, dtype: str, m: int, n: Any, k: Any, units: Any = 1) -> Ints:
+def matrix_fs(chip: Chip, dtype: str, m: Any, n: Any, k: Any, units: Any = 1) -> Ints:
     """Time of m x n x k multiply-adds on `units` matrix units, in whole cycles (docs/units.md).
 
-    n, k and units may be arrays; units may be a share of one.
+    m, n, k and units may be arrays; units may be a share of one.
     """
     return unit_cycles(chip, dtype, m, n, k, units) * chip.period_fs
 
@@ -46,7 +46,10 @@ def vector_fs(chip: Chip, ops: Any, special: Any, units: float = 1) -> Ints:
 
 
 def unpack_fs(chip: Chip, stored: str, computed: str, elements: Any, units: float = 1) -> Ints | None:
-    """Time of vector units to make what a product is computed in of weights that are stored otherwise. None where a unit takes the weights as they are."""
+    """Time of vector units to make what a product is computed in of weights that are stored otherwise.
+
+    None where a unit takes the weights as they are.
+    """
     if element_of(stored) == computed:
         return None
     return vector_fs(chip, UNPACK_OPS * ints(elements), 0, units)

@@ -34,9 +34,10 @@ def _run() -> dict[str, Any]:
 def _graph() -> dict[str, Any]:
     """Node-link JSON as load_graph reads it; whether shapes agree, only `stallscope check` can say."""
     from .workloads.graph import GRAPH_KEYS, SCHEMA
+    from .workloads.request import PHASES
 
     text, size = {"type": "string"}, {"type": "integer", "minimum": 1}
-    head = {"schema": {"const": SCHEMA}, "name": text, "phase": {"const": "decode"}, "batch": size}
+    head = {"schema": {"const": SCHEMA}, "name": text, "phase": {"enum": list(PHASES)}, "batch": size}
     head |= {"context": {"type": "integer", "minimum": 0}, "dtypes": _dtypes()}
     ends = {"source": text, "target": text, "role": text}
     edges = {"type": "array", "items": {"type": "object", "properties": ends, "required": list(ends)}}
@@ -60,19 +61,17 @@ def _graph() -> dict[str, Any]:
 
 
 def _dtypes() -> dict[str, Any]:
-    from .workloads.dtypes import VALUE_DTYPES
+    from .workloads.graph import DTYPE_KEYS
 
-    kinds = ("weight", "kv", "activation")
     return {
         "type": "object",
-        "properties": {kind: {"enum": list(VALUE_DTYPES)} for kind in kinds},
-        "required": list(kinds),
+        "properties": dict.fromkeys(DTYPE_KEYS, _DTYPE),
+        "required": ["weight", "kv", "activation"],
         "additionalProperties": False,
     }
 
 
 def _tensor_node() -> dict[str, Any]:
-    from .workloads.dtypes import DTYPE_BITS
     from .workloads.graph import TENSOR_KINDS
 
     return {
@@ -83,7 +82,7 @@ def _tensor_node() -> dict[str, Any]:
             "kind": {"const": "tensor"},
             "tensor": {"enum": list(TENSOR_KINDS)},
             "shape": {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 1}},
-            "dtype": {"enum": list(DTYPE_BITS)},
+            "dtype": _DTYPE,
             "layer": _LAYER,
             "tied_to": {"type": "string", "description": "The embedding table that this weight is."},
         },
@@ -105,7 +104,7 @@ def _op_nodes() -> list[dict[str, Any]]:
                 "op": {"const": name},
                 "layer": _LAYER,
                 **{key: {"type": "integer", "minimum": 1} for key in op.attributes},
-                **{key: {} for key in op.optional},
+                **{key: {} for key in (*op.optional, *op.structured)},
             },
             "required": ["id", "kind", "op", *op.attributes],
         }
@@ -113,6 +112,7 @@ def _op_nodes() -> list[dict[str, Any]]:
     ]
 
 
+_DTYPE = {"type": "string", "description": "A plain type, or a block format such as nvfp4 or fp8/128x128s32."}
 _LAYER = {"type": ["integer", "null"], "minimum": 0, "description": "The decoder layer that it belongs to, from 0."}
 
 SCHEMAS: dict[str, Callable[[], dict[str, Any]]] = {"chip": _chip, "system": _system, "graph": _graph, "run": _run}

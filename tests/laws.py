@@ -115,7 +115,7 @@ def implied(graph: nx.DiGraph, system: System) -> tuple[Moved, Moved]:
 
 
 def _by_all(graph: nx.DiGraph, op: str, tensor: str, n: int, tp: int) -> int:
-    """What tp chips together move of a tensor of which one chip alone moves n: copies, and blocks that a cut divides."""
+    """What tp chips together move of a tensor of which one alone moves n: copies, and blocks that a cut divides."""
     data, dtype, how = graph.nodes[tensor], dtype_of(graph.nodes[tensor]["dtype"]), graph.nodes[op].get("parallel")
     if tp == 1 or not dtype.block_bits or how is None or len(data["shape"]) < 2 or data["tensor"] == "kv":
         return n * copies(graph, op, tensor, tp)
@@ -139,7 +139,7 @@ def copies(graph: nx.DiGraph, op: str, tensor: str, tp: int) -> int:
     if op.endswith((".k_proj", ".v_proj", ".k_norm")):
         layer = [d for _, d in graph.nodes(data=True) if d.get("layer") == data.get("layer")]
         return max(tp // next(d["kv_heads"] for d in layer if d.get("op") == "attention"), 1)
-    bias = data["op"] == "linear" and len(shape) == 1 or data["op"] == "expert_linear" and len(shape) == 2
+    bias = (data["op"] == "linear" and len(shape) == 1) or (data["op"] == "expert_linear" and len(shape) == 2)
     return tp if bias and data.get("parallel") == "row" else 1
 
 

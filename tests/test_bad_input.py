@@ -322,7 +322,7 @@ GRAPHS = (
     Bad("no batch", OWN, ("no graph attribute 'batch'",), graph(lambda data: data["graph"].pop("batch"))),
     Bad("batch of 0 in a graph", OWN, ("batch", "found 0"), graph(lambda data: data["graph"].update(batch=0))),
     Bad("context of -1 in a graph", OWN, ("context", "found -1"), graph(lambda data: data["graph"].update(context=-1))),
-    Bad("a phase to come", OWN, ("phase", "'prefill'"), graph(lambda data: data["graph"].update(phase="prefill"))),
+    Bad("a phase to come", OWN, ("phase", "'training'"), graph(lambda data: data["graph"].update(phase="training"))),
     Bad("exabytes", OWN, ("bytes of tensors", "less than"), graph(square(2**39))),
     Bad("too large a product", OWN, ("does not fit on h100-sxm", "weight"), graph(square(2**20))),
     Bad("model file as a graph", OWN, ("no 'graph'", "load_model"), {"g.json": json.dumps(GOOD_CONFIG)}),

@@ -60,15 +60,16 @@ def sums(graph):
 @pytest.mark.parametrize("name", SIMULATED)
 def test_a_graphs_tensors_add_up_to_the_model(name):
     model = load_model(name)
-    graph = decode_graph(model, Request(batch=2, context=4608))
+    graph = decode_graph(model, Request(batch=1, context=4608, weight="bf16", kv="bf16"))
     check_graph(graph)
-    assert elements(graph, "weight", "embedding", tied=False) == model.params
-    assert elements(graph, "weight") == model.params_read_per_token
-    assert elements(graph, "embedding") == model.vocab_size * model.hidden_size
+    kept = model.prediction_params
+    assert elements(graph, "weight", "expert", "embedding", tied=False) == model.params + kept
+    tables = [w for w in model.first_weights if w.used == 1]
+    assert elements(graph, "embedding") == sum(w.elements for w in tables)
     read, _, _ = sums(graph)
-    assert read["weight"] == model.params_read_per_token * 2
-    assert read["embedding"] == 2 * model.hidden_size * 2
-    assert read["kv"] == model.kv_bytes(4608, batch=2)
+    assert read["weight"] + read.get("expert", 0) == model.params_read_per_token * 2
+    assert read["embedding"] == 2 * sum(w.used_elements for w in tables)
+    assert read["kv"] == model.kv_bytes(4608)
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,14 @@
 """Attention as ops: projections, norms of heads, rotary positions, the append to the cache, attention, and the way out.
 
 Latent attention (DeepSeek) has two forms. Absorbed: the latents are keys and values of one head that all query heads
-share, and kv_b_proj is worked into queries and results; so a step reads (kv_lora_rank + qk_rope_head_dim) elements per
+share, and kv_b_proj is worked into queries and results; so a step reads kv_lora_rank + qk_rope_head_dim elements per
 token. Plain: kv_b_proj makes keys and values of every head from the latents, cached ones included. Plain takes fewer
-multiply-adds per pair, and pays for kv_b_proj over all tokens; it is what prefill uses, and absorbed what all else does.
+multiply-adds per pair, and pays for kv_b_proj over all tokens; prefill uses it, and all else the absorbed form.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 from .build import Builder
 from .layers import Attention, Cache, LatentAttention
@@ -24,11 +26,13 @@ def add_attention(b: Builder, attention: Attention, x: str, later: bool = False)
     if attention.rope_dim != 0:
         q, k = (_rope(b, attention, name, t) for name, t in (("q", q), ("k", k)))
     spans = tuple(span.within(attention.window) for span in b.spans)
-    kept = sum(s.count * (s.new if attention.window is None else min(s.new, attention.window)) for s in spans)
+    kept = sum(s.sequences * (s.new if attention.window is None else min(s.new, attention.window)) for s in spans)
     slots = {role: (kept, c.heads, 1, c.width) for role, c in zip(("k_slot", "v_slot"), attention.caches, strict=True)}
     v_in = {"v": v} if v != k else {"v": _copy(b, v)}
     b.many("self_attn.kv_append", "kv_append", {"k": k, **v_in}, slots)
-    inputs = {"q": q, "k": k, **v_in} | _caches(b, spans, dict(zip(("k_cache", "v_cache"), attention.caches, strict=True)))
+    inputs = {"q": q, "k": k, **v_in} | _caches(
+        b, spans, dict(zip(("k_cache", "v_cache"), attention.caches, strict=True))
+    )
     if attention.sinks:
         inputs["sinks"] = b.weight("self_attn.sinks")
     marks = {name: 1 for name, on in (("softcap", attention.softcap), ("alibi", attention.alibi)) if on}
@@ -51,9 +55,7 @@ def _qk_norm(b: Builder, attention: Attention, name: str, x: str) -> str:
         if b.has(f"self_attn.{name}_norm.{role}"):
             inputs[role] = b.weight(f"self_attn.{name}_norm.{role}")
     centred = {"centred": 1} if b.model.norm.name == "layernorm" else {}
-    return b.op(
-        f"self_attn.{name}_norm", "head_norm", inputs, b.width(x), head_dim=attention.head_dim, **centred
-    )
+    return b.op(f"self_attn.{name}_norm", "head_norm", inputs, b.width(x), head_dim=attention.head_dim, **centred)
 
 
 def _rope(b: Builder, attention: Attention, name: str, x: str) -> str:
@@ -61,10 +63,10 @@ def _rope(b: Builder, attention: Attention, name: str, x: str) -> str:
     return b.op(f"self_attn.{name}_rope", "rope", {"x": x}, b.width(x), head_dim=attention.head_dim, **rotated)
 
 
-def _spans(spans: tuple[Span, ...], window: int | None) -> dict[str, object]:
+def _spans(spans: tuple[Span, ...], window: int | None) -> dict[str, Any]:
     """What the shapes of an attention op do not say: whose the tokens are, and how far each one sees."""
     plain = len(spans) == 1 and spans[0].cached and not spans[0].shared
-    said: dict[str, object] = {} if plain else {"spans": tuple(map(tuple, spans))}
+    said: dict[str, Any] = {} if plain else {"spans": tuple(map(tuple, spans))}
     return said | ({} if window is None else {"window": window})
 
 
@@ -74,7 +76,7 @@ def _caches(b: Builder, spans: tuple[Span, ...], caches: dict[str, Cache]) -> di
     if not kept:
         return {}
     alike = len(spans) == 1 and not spans[0].shared
-    count, tokens = (spans[0].count, spans[0].cached) if alike else (1, kept)
+    count, tokens = (spans[0].sequences, spans[0].cached) if alike else (1, kept)
     out = {}
     for role, cache in caches.items():
         out[role] = b.prefix + cache.name
@@ -102,15 +104,23 @@ def add_latent_attention(b: Builder, attention: LatentAttention, x: str, absorbe
     caches = _caches(b, spans, {"k_cache": attention.caches[0]})
     up = b.weight("self_attn.kv_b_proj.weight")
     sizes = {"heads": heads, "nope": attention.qk_nope_head_dim, "v_dim": attention.v_head_dim}
-    said = {"spans": tuple(map(tuple, spans))} | ({} if attention.window is None else {"window": attention.window})
+    said: dict[str, Any] = {"spans": tuple(map(tuple, spans))} | (
+        {} if attention.window is None else {"window": attention.window}
+    )
     if absorbed:
         q = b.op("self_attn.absorb_q", "absorb_q", {"x": q, "weight": up}, heads * wide, **sizes)
         said = _spans(spans, attention.window)
         inputs = {"q": q, "k": latent, **caches}
-        out = b.op("self_attn.attention", "attention", inputs, heads * rank, heads=heads, kv_heads=1, head_dim=wide, **said)
+        out = b.op(
+            "self_attn.attention", "attention", inputs, heads * rank, heads=heads, kv_heads=1, head_dim=wide, **said
+        )
         out = b.op("self_attn.absorb_v", "absorb_v", {"x": out, "weight": up}, heads * attention.v_head_dim, **sizes)
     else:
-        keys = b.rows + kept_tokens(spans) if any(s.shared for s in spans) else sum(s.count * (s.new + s.cached) for s in spans)
+        keys = (
+            b.rows + kept_tokens(spans)
+            if any(s.shared for s in spans)
+            else sum(s.sequences * (s.new + s.cached) for s in spans)
+        )
         made = {"k": (keys, heads * attention.qk_head_dim), "v": (keys, heads * attention.v_head_dim)}
         if caches:
             inputs = {"x": latent, "cache": caches["k_cache"]}
@@ -118,5 +128,7 @@ def add_latent_attention(b: Builder, attention: LatentAttention, x: str, absorbe
         inputs = {"x": latent, "weight": up}
         k, v = b.many("self_attn.kv_b_proj", "latent_expand", inputs, made, heads=heads)
         sizes = {"heads": heads, "kv_heads": heads, "head_dim": attention.qk_head_dim}
-        out = b.op("self_attn.attention", "attention", {"q": q, "k": k, "v": v}, heads * attention.v_head_dim, **sizes, **said)
+        out = b.op(
+            "self_attn.attention", "attention", {"q": q, "k": k, "v": v}, heads * attention.v_head_dim, **sizes, **said
+        )
     return b.linear("self_attn.o_proj", out, "row", later)

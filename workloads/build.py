@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import networkx as nx
 
@@ -13,6 +14,7 @@ from .request import Request
 from .signature import Shape
 from .spans import Span
 from .weights import Weight
+
 
 @dataclass
 class Builder:
@@ -68,13 +70,13 @@ class Builder:
         return {} if self.layer is None else {"layer": self.layer}
 
     def op(
-        self, name: str, op: str, inputs: dict[str, str], width: int, rows: int | None = None, **attributes: object
+        self, name: str, op: str, inputs: dict[str, str], width: int, rows: int | None = None, **attributes: Any
     ) -> str:
         """Add an op with one output [rows, width]; returns the output."""
         return self.many(name, op, inputs, {"out": (self.rows if rows is None else rows, width)}, **attributes)[0]
 
     def many(
-        self, name: str, op: str, inputs: dict[str, str], outputs: dict[str, Shape], **attributes: object
+        self, name: str, op: str, inputs: dict[str, str], outputs: Mapping[str, Shape], **attributes: Any
     ) -> tuple[str, ...]:
         """Add an op with several outputs; returns them."""
         return add_op(self.graph, self.prefix + name, op, inputs, outputs, **self.where, **attributes)

@@ -7,7 +7,11 @@ import numpy as np
 from .checks import positive_int, problem, shown
 
 CONTEXT_LIMIT = 2**31
-DISTRIBUTIONS = {"uniform": "uniform:LEAST:MOST", "exponential": "exponential:MEAN", "lognormal": "lognormal:MEDIAN:SIGMA"}
+DISTRIBUTIONS = {
+    "uniform": "uniform:LEAST:MOST",
+    "exponential": "exponential:MEAN",
+    "lognormal": "lognormal:MEDIAN:SIGMA",
+}
 
 
 def context_list(contexts: tuple[int, ...] | str, batch: int, seed: int) -> tuple[int, ...]:

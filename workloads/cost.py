@@ -131,7 +131,7 @@ def tensor_bytes(data: Mapping[str, Any]) -> int:
 
 def part_bytes(data: Mapping[str, Any], elements: int) -> int:
     """Bytes of so many elements of a tensor node, their scales in proportion, rounded up to a whole byte."""
-    dtype, whole = dtype_of(data["dtype"]), prod(data["shape"])
+    dtype, whole = dtype_of(data["dtype"]), int(prod(data["shape"]))
     if not dtype.block_bits:
         return -(-elements * dtype.bits // 8)
     return -(-tensor_bytes(data) * elements // whole)

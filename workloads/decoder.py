@@ -68,7 +68,7 @@ def _last(b: Builder, x: str) -> None:
     """Final norm, the rows that a token is drawn from, head, and the draw."""
     if b.model.final_norm:
         x = b.norm("model.norm", x)
-    rows = sum(s.rows if b.request.phase == "verify" else s.count for s in b.spans)
+    rows = sum(s.rows if b.request.phase == "verify" else s.sequences for s in b.spans)
     if rows < b.rows:
         x = b.op("model.select", "select", {"x": x}, b.width(x), rows)
     if b.has("model.project_out.weight"):

@@ -84,10 +84,10 @@ def dtype_of(name: str) -> Dtype:
         raise KeyError(name)
     element, outputs, inputs, scale, zero = parts.groups()
     bits = {**DTYPE_BITS, **OTHER_BITS}[element]
-    sides = [None if side == "*" else int(side) for side in (outputs, inputs)]
-    if 0 in sides:
+    rows, columns = (None if side == "*" else int(side) for side in (outputs, inputs))
+    if 0 in (rows, columns):
         raise KeyError(name)
-    return Dtype(element, bits, *sides, int(scale) + int(zero or 0))
+    return Dtype(element, bits, rows, columns, int(scale) + int(zero or 0))
 
 
 def check_dtype(dtype: object, where: str, known: tuple[str, ...] = (*DTYPE_BITS, *BLOCK_FORMATS)) -> str:

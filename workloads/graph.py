@@ -141,6 +141,11 @@ def _check_attributes(graph: nx.DiGraph) -> None:
     warnings = data.get("warnings", ())
     if type(warnings) is not tuple or not all(isinstance(line, str) for line in warnings):
         raise graph_problem(None, f"{where}: warnings", shown(warnings), "a tuple of sentences", "Correct it.")
+    spans = data.get("spans", ())
+    numbers = type(spans) is tuple and all(type(s) is tuple and len(s) == 4 for s in spans)
+    if not numbers or any(type(n) is not int or n < 0 for span in spans for n in span):
+        expected = "a tuple of (sequences, new tokens, cached tokens, shared tokens)"
+        raise graph_problem(None, f"{where}: spans", shown(spans), expected, "Correct it, or leave it out.")
     dtypes = data["dtypes"]
     if not isinstance(dtypes, dict) or not {"weight", "kv", "activation"} <= set(dtypes) <= set(DTYPE_KEYS):
         expected = "{weight: .., kv: .., activation: ..}"

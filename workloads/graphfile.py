@@ -110,5 +110,9 @@ def _objects(file: JsonFile, key: str) -> list[dict[str, Any]]:
 
 
 def _tuples(data: dict[str, Any]) -> dict[str, Any]:
-    """Lists become tuples: shapes and warnings are tuples in a graph."""
-    return {key: tuple(value) if isinstance(value, list) else value for key, value in data.items()}
+    """Lists become tuples, those inside of them too: shapes, spans and warnings are tuples in a graph."""
+    return {key: _tuple(value) for key, value in data.items()}
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(map(_tuple, value)) if isinstance(value, list) else value

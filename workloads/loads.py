@@ -19,7 +19,9 @@ def expert_dims(d: Dims, data: Mapping[str, Any]) -> Dims:
     if sum(loads) != d["pairs"]:
         raise MismatchError(f"loads sum to {sum(loads)}, and out has {d['pairs']} rows")
     if d["M"] not in (d["rows"], d["pairs"]):
-        raise MismatchError(f"x has {d['M']} rows, and there must be one per token ({d['rows']}) or per pair ({d['pairs']})")
+        raise MismatchError(
+            f"x has {d['M']} rows, and there must be one per token ({d['rows']}) or per pair ({d['pairs']})"
+        )
     return {"woken": len(loads)}
 
 
@@ -30,5 +32,7 @@ def loads_of(d: Dims, data: Mapping[str, Any]) -> tuple[int, ...]:
         woken = min(d["E"], d["pairs"])
         return tuple(d["pairs"] * (i + 1) // woken - d["pairs"] * i // woken for i in range(woken))
     if not isinstance(loads, tuple) or not loads or any(type(n) is not int or n < 1 for n in loads):
-        raise MismatchError(f"loads has {str(loads)[:60]}, and they must be positive whole numbers, one per woken expert")
+        raise MismatchError(
+            f"loads has {str(loads)[:60]}, and they must be positive whole numbers, one per woken expert"
+        )
     return loads

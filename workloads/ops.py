@@ -13,9 +13,9 @@ from functools import cached_property
 from typing import Any
 
 from .checks import graph_problem, nearest
+from .loads import expert_dims
 from .signature import Dims, Role, parse_roles
 from .spans import attention_dims
-from .loads import expert_dims
 
 Count = Callable[[Dims], int]
 Derive = Callable[[Dims, Mapping[str, Any]], Dims]
@@ -86,7 +86,8 @@ OPS: dict[str, Op] = {
         "Softmax attention of new tokens over the cached tokens of their sequences and over the new ones up to "
         "themselves. `spans` says whose tokens they are (spans.py), `window` how many tokens each sees at most before "
         "itself. A pair of query and key takes a product of head_dim for its score and of v_dim for its value; softmax "
-        "as in the row `softmax`, plus the scaling; `softcap` adds a tanh and a product, `alibi` a product and a sum, a "
+        "as in the row `softmax`, plus the scaling; `softcap` adds a tanh and a product, `alibi` a product "
+        "and a sum, a "
         "sink an exp per row. Without v, values are the first v_dim columns of the keys (a latent). Without a cache, k "
         "has the cached tokens too, sequence by sequence.",
         "matrix",
@@ -132,7 +133,8 @@ OPS: dict[str, Op] = {
         special=lambda d: d["..."],
     ),
     "head_norm": Op(
-        "An RMSNorm of each head by itself, `centred` as a LayerNorm; the weight is of one head or of all side by side.",
+        "An RMSNorm of each head by itself, `centred` as a LayerNorm; the weight is of one head or of all "
+        "side by side.",
         "vector",
         "x[... heads*head_dim] weight?:weight[W] bias?:weight[W] -> out[... heads*head_dim]",
         vector=lambda d: (
@@ -201,7 +203,9 @@ OPS: dict[str, Op] = {
         vector=lambda d: 2 * d["..."],
         special=lambda d: d["..."],
     ),
-    "scale": Op("x times one learned number.", "vector", "x[...] weight:weight[S] -> out[...]", vector=lambda d: d["..."]),
+    "scale": Op(
+        "x times one learned number.", "vector", "x[...] weight:weight[S] -> out[...]", vector=lambda d: d["..."]
+    ),
     "sigmoid_scale": Op(
         "x times the sigmoid of a number per row.",
         "vector",
@@ -223,7 +227,8 @@ OPS: dict[str, Op] = {
         reads={"weight": lambda d: 0},
     ),
     "quantize": Op(
-        "Casts to the output's type, block by block: largest magnitude, product with the scale, rounding; one reciprocal "
+        "Casts to the output's type, block by block: largest magnitude, product with the scale, rounding; "
+        "one reciprocal "
         "per row.",
         "vector",
         "x[... K] -> out[... K]",
@@ -231,7 +236,8 @@ OPS: dict[str, Op] = {
         special=lambda d: d["..."],
     ),
     "topk": Op(
-        "Softmax (or sigmoid and sum) of the scores, then the top_k of each row by top_k passes of maximum; the weights "
+        "Softmax (or sigmoid and sum) of the scores, then the top_k of each row by top_k passes of maximum; "
+        "the weights "
         "of those are scaled to sum to one. `bias` joins the scores that pick, `scale` is a factor per expert.",
         "vector",
         "scores[rows E] bias?:weight[E] scale?:weight[E] -> weights[rows top_k] chosen[rows top_k]",

@@ -140,7 +140,7 @@ class Request:
         for context in sorted(self.sequence_contexts):
             span = Span(1, new, context + grown, self.prefix)
             if spans and spans[-1][1:] == span[1:]:
-                spans[-1] = span._replace(count=spans[-1].count + 1)
+                spans[-1] = span._replace(sequences=spans[-1].sequences + 1)
             else:
                 spans.append(span)
         return tuple(spans)

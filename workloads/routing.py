@@ -9,6 +9,7 @@ layer and the step alone: the same on every machine.
 from __future__ import annotations
 
 import csv
+import os
 from functools import lru_cache
 from pathlib import Path
 
@@ -21,22 +22,27 @@ SLICE = 1 << 22
 """Random numbers that are drawn at once: bounds the memory of a long prefill."""
 
 
-@lru_cache(maxsize=4096)
 def expert_loads(routing: str, experts: int, top_k: int, tokens: int, seed: int, layer: int) -> tuple[int, ...]:
     """Tokens sent to each expert that any is sent to, most first; they sum to tokens x top_k.
 
     Raises StallscopeError for a routing that is none, or a trace that does not reach.
     """
-    if routing == "uniform":
-        counts = _drawn(np.zeros(experts), top_k, tokens, seed, layer)
-    elif routing.startswith("power:"):
+    if routing == "uniform" or routing.startswith("power:"):
+        return _drawn_loads(routing, experts, top_k, tokens, seed, layer)
+    return _sorted(_traced(routing, experts, top_k, tokens, layer))
+
+
+@lru_cache(maxsize=4096)
+def _drawn_loads(routing: str, experts: int, top_k: int, tokens: int, seed: int, layer: int) -> tuple[int, ...]:
+    scores = np.zeros(experts)
+    if routing != "uniform":
         draw = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, layer, 1])))
-        ranks = draw.permutation(experts) + 1.0
-        counts = _drawn(-_alpha(routing) * np.log(ranks), top_k, tokens, seed, layer)
-    else:
-        counts = _traced(routing, experts, top_k, tokens, layer)
-    found = np.sort(counts[counts > 0])[::-1]
-    return tuple(int(n) for n in found)
+        scores = -_alpha(routing) * np.log(draw.permutation(experts) + 1.0)
+    return _sorted(_drawn(scores, top_k, tokens, seed, layer))
+
+
+def _sorted(counts: NDArray[np.int64]) -> tuple[int, ...]:
+    return tuple(int(n) for n in np.sort(counts[counts > 0])[::-1])
 
 
 def check_routing(routing: object) -> None:
@@ -61,7 +67,7 @@ def _alpha(routing: str) -> float:
 
 
 def _drawn(scores: NDArray[np.float64], top_k: int, tokens: int, seed: int, layer: int) -> NDArray[np.int64]:
-    """Counts by the Gumbel rule: the top_k of score + noise are a draw without replacement, in proportion to exp(score)."""
+    """Counts by the Gumbel rule: the top_k of score + noise are drawn in proportion to exp(score), none twice."""
     experts = len(scores)
     counts = np.zeros(experts, np.int64)
     draw = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, layer])))
@@ -75,7 +81,11 @@ def _drawn(scores: NDArray[np.float64], top_k: int, tokens: int, seed: int, laye
 
 
 def _traced(path: str, experts: int, top_k: int, tokens: int, layer: int) -> NDArray[np.int64]:
-    rows = _trace(path).get(layer, [])
+    try:
+        stamp = os.stat(path).st_mtime_ns
+    except OSError as error:
+        raise problem(path, str(error.strerror), "a trace of routing", "Check the path.") from None
+    rows = _trace(path, stamp).get(layer, [])
     where = f"{path}: layer {layer}"
     if len(rows) < tokens:
         todo = "Record more, or lower --batch or --prompt."
@@ -90,7 +100,7 @@ def _traced(path: str, experts: int, top_k: int, tokens: int, layer: int) -> NDA
 
 
 @lru_cache(maxsize=8)
-def _trace(path: str) -> dict[int, list[list[int]]]:
+def _trace(path: str, stamp: int) -> dict[int, list[list[int]]]:
     """Layer -> experts of each token, from a CSV file: `layer,experts` with experts apart by spaces."""
     found: dict[int, list[list[int]]] = {}
     try:

@@ -9,12 +9,12 @@ from .signature import Dims, MismatchError
 
 
 class Span(NamedTuple):
-    """`count` equal sequences of one step: each brings `new` tokens and has `cached` before them.
+    """`sequences` equal sequences of one step: each brings `new` tokens and has `cached` before them.
 
     `shared` of the cached tokens are a prefix that all sequences of the step have in common.
     """
 
-    count: int
+    sequences: int
     new: int
     cached: int
     shared: int = 0
@@ -22,12 +22,12 @@ class Span(NamedTuple):
     @property
     def rows(self) -> int:
         """New tokens of all its sequences."""
-        return self.count * self.new
+        return self.sequences * self.new
 
     def within(self, window: int | None) -> Span:
         """The span as a layer sees it that keeps at most `window` tokens behind each one: the last ones."""
         kept = self.cached if window is None else min(self.cached, window)
-        return Span(self.count, self.new, kept, max(self.shared - (self.cached - kept), 0))
+        return Span(self.sequences, self.new, kept, max(self.shared - (self.cached - kept), 0))
 
     def pairs(self, window: int | None) -> int:
         """Query-key pairs of one head: token i sees the min(cached + i, window) tokens before it, and itself."""
@@ -38,13 +38,13 @@ class Span(NamedTuple):
             behind = window * self.new
         else:
             behind = (first + window) * (window - first + 1) // 2 + window * (last - window)
-        return self.count * (behind + self.new)
+        return self.sequences * (behind + self.new)
 
 
 def kept_tokens(spans: Iterable[Span]) -> int:
     """Cached tokens that are stored, and read, for these spans: a shared prefix once."""
     spans = list(spans)
-    return max((s.shared for s in spans), default=0) + sum(s.count * (s.cached - s.shared) for s in spans)
+    return max((s.shared for s in spans), default=0) + sum(s.sequences * (s.cached - s.shared) for s in spans)
 
 
 def spans_of(d: Dims, data: Mapping[str, Any]) -> tuple[Span, ...]:
@@ -64,7 +64,7 @@ def spans_of(d: Dims, data: Mapping[str, Any]) -> tuple[Span, ...]:
     if sum(s.rows for s in spans) != rows:
         raise MismatchError(f"q has {rows} rows, and its spans bring {sum(s.rows for s in spans)} new tokens")
     kept = kept_tokens(spans)
-    if stored != kept and (stored or fresh != sum(s.count * (s.new + s.cached) for s in spans)):
+    if stored != kept and (stored or fresh != sum(s.sequences * (s.new + s.cached) for s in spans)):
         raise MismatchError(f"the cache holds {stored} tokens, and its spans need {kept}")
     if fresh != rows and stored:
         raise MismatchError(f"k has {fresh} rows, and beside a cache it must have one for each of the {rows} of q")
@@ -72,11 +72,13 @@ def spans_of(d: Dims, data: Mapping[str, Any]) -> tuple[Span, ...]:
 
 
 def _whole(span: Any) -> tuple[int, ...]:
-    """Checks one stated span: (count, new, cached, shared), shared no more than cached."""
+    """Checks one stated span: (sequences, new, cached, shared), shared no more than cached."""
     if not isinstance(span, tuple) or len(span) != 4 or any(type(n) is not int or n < 0 for n in span):
-        raise MismatchError(f"spans has {str(span)[:60]}, and each must be four whole numbers: count, new, cached, shared")
+        raise MismatchError(
+            f"spans has {str(span)[:60]}, and each must be four whole numbers: sequences, new, cached, shared"
+        )
     if not span[0] or not span[1] or span[3] > span[2]:
-        raise MismatchError(f"spans has {span}: count and new must be 1 at least, and shared no more than cached")
+        raise MismatchError(f"spans has {span}: sequences and new must be 1 at least, and shared no more than cached")
     return span
 
 
@@ -86,10 +88,10 @@ def attention_dims(d: Dims, data: Mapping[str, Any]) -> Dims:
     spans, window = spans_of(d, data), data.get("window")
     alike = len(spans) == 1 and spans[0].new == 1 and not spans[0].shared and d["v_dim"] == d["head_dim"]
     return {
-        "keys": spans[0].pairs(window) // spans[0].count if alike else 0,
+        "keys": spans[0].pairs(window) // spans[0].sequences if alike else 0,
         "softcap": d.get("softcap", 0),
         "alibi": d.get("alibi", 0),
         "pairs": sum(s.pairs(window) for s in spans),
-        "sequences": sum(s.count for s in spans),
+        "sequences": sum(s.sequences for s in spans),
         "cached": kept_tokens(spans),
     }

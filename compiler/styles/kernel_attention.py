@@ -158,7 +158,8 @@ def _rows(k: Kernels, ops: tuple[PlanOp, ...], cores: Ints, group: Group) -> lis
         load, which = k.move(k.load0, cores, shares(n, len(cores)), k.way(t))
         k.started(load, k.plan.kind(t) == "activation")
         loads.append((load, which))
-    hold = vector_fs(k.chip, *(shares(sum(getattr(o.cost, a) for o in ops), len(cores)) for a in ("vector_ops", "special_ops")))
+    vector, special = (sum(getattr(o.cost, a) for o in ops) for a in ("vector_ops", "special_ops"))
+    hold = vector_fs(k.chip, shares(vector, len(cores)), shares(special, len(cores)))
     work = k.em.hold(k.vector0 + cores, hold, VECTOR, latency_fs(k.chip, VECTOR), n=len(cores))
     for load, which in loads:
         k.em.after(work[which], load, Dep.RAW)

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from ..emit import Emitter
 from ..machine import LINK, EngineRow, link_port, nearest_buffer, port_of, window_of
 from ..plan import Block, Group, Plan
-from .kernel_frame import BARRIER, Kernels
 from .kernel_attention import attention_kernel
 from .kernel_experts import experts_kernel
+from .kernel_frame import BARRIER, Kernels
 from .kernel_ops import collective, gemm, vector
 
 

@@ -58,7 +58,7 @@ def _tiles(s: Section, a: Attend) -> Iterator[tuple[int, int, int]]:
         rows = a.group * sum(span.rows for span in a.spans if span.shared)
         yield from ((rows, int(n), int(n)) for n in shares(shared, -(-shared // fit)))
     for span in a.spans:
-        for _ in range(span.count):
+        for _ in range(span.sequences):
             own = span.cached - span.shared
             for n in shares(own, -(-own // fit)) if own else ():
                 yield a.group * span.new, int(n), int(n) if a.cached else 0

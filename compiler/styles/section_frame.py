@@ -102,27 +102,33 @@ class Section:
 
     def tiled(
         self, group: Group, weights: Ints, hold: Ints, cause: str, tail: tuple[int, int] = (0, 0),
-        share: Ints | None = None,
+        share: Ints | None = None, unpack: Ints | None = None,
     ) -> tuple[Ints, Ints]:  # fmt: skip
         """Load and compute a tile for each weight, with its share of the group's bytes.
 
         `tail`: elementwise and special operations in all, shared over holds behind each tile in proportion to `share`
-        (None: to the weights). Returns the computes, and what completes each tile.
+        (None: to the weights); `unpack`: time of making what is computed with of each tile. Returns the computes, and
+        what completes each tile.
         """
         em, n = self.em, len(weights)
         first = em.count
         loads = self._loads(group, weights)
         work = out = em.hold(self.pcu, hold, cause, latency_fs(self.chip, cause), n=n)
-        keys = [3 * tile for tile, _ in loads] + [3 * np.arange(n) + 1]
+        keys = [4 * tile for tile, _ in loads] + [4 * np.arange(n) + 2]
+        takes = work
+        if unpack is not None:
+            takes = em.hold(self.pcu, unpack, VECTOR, latency_fs(self.chip, VECTOR), n=n)
+            em.after(work, takes, Dep.RAW)
+            keys.append(4 * np.arange(n) + 1)
         if any(tail):
             ops, special = (portions(total, weights if share is None else share) for total in tail)
             after = vector_fs(self.chip, ops, special, self.vector_units)
             out = em.hold(self.pcu, after, VECTOR, latency_fs(self.chip, VECTOR), n=n)
             em.after(out, work, Dep.RAW)
-            keys.append(3 * np.arange(n) + 2)
+            keys.append(4 * np.arange(n) + 3)
         em.sort(first, np.concatenate(keys))
         if loads:
-            self._buffer(loads, work)
+            self._buffer(loads, work, takes)
         return work, out
 
     def _loads(self, group: Group, weights: Ints) -> list[tuple[Ints, Ints]]:
@@ -164,12 +170,12 @@ class Section:
         size = np.concatenate([size, rest])
         return number[size > 0], size[size > 0], offset[size > 0]
 
-    def _buffer(self, loads: list[tuple[Ints, Ints]], work: Ints) -> None:
-        """Computes wait for their tiles, loads for free buffers."""
+    def _buffer(self, loads: list[tuple[Ints, Ints]], work: Ints, takes: Ints) -> None:
+        """What takes a tile waits for it, loads for free buffers."""
         before = len(self.used)
         self.used = np.concatenate([self.used, work])
         for tile, load in loads:
-            self.em.after(work[tile], load, Dep.RAW)
+            self.em.after(takes[tile], load, Dep.RAW)
             back = before + tile - self.slots
             here = back >= 0
             self.em.after(load[here], self.used[back[here]], Dep.WAR)

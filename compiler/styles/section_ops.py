@@ -14,7 +14,7 @@ from ..fuse import ELEMENTWISE
 from ..machine import MATRIX, VECTOR
 from ..plan import Group, PlanOp, by_expert, gemms
 from ..program import Dep, Ints, ints
-from ..tile import matrix_dtype, matrix_fs, shares, vector_fs
+from ..tile import matrix_dtype, matrix_fs, shares, unpack_fs, vector_fs
 from .section_attention import general_attention
 from .section_frame import Pieces, Section, portions
 
@@ -49,7 +49,9 @@ def gemm(s: Section, group: Group) -> None:
     hold = matrix_fs(s.chip, dtype, g.m, columns, depth, s.matrix_units / g.count)
     piecewise = not along and split == 1 and g.count == 1
     operations = _operations(group.ops)
-    work, out = s.tiled(group, width, hold, MATRIX, operations if piecewise else (0, 0))
+    elements = columns * depth * g.count
+    unpack = unpack_fs(s.chip, s.plan.dtype(weight), dtype, elements, s.vector_units)
+    work, out = s.tiled(group, width, hold, MATRIX, operations if piecewise else (0, 0), unpack=unpack)
     s.inputs(work[:1], group, x if along else "")
     if along and pieces is not None:
         s.em.after(work, pieces.covering(-(-np.cumsum(width) // split)), Dep.RAW)
@@ -70,7 +72,9 @@ def experts(s: Section, group: Group) -> None:
     width = np.tile(np.repeat(width, split), len(parts))
     rows = np.repeat(ints([p.m for p in parts]), len(width) // len(parts))
     hold = matrix_fs(s.chip, dtype, rows, width, -(-parts[0].k // split), s.matrix_units)
-    work, out = s.tiled(group, width, hold, MATRIX, _operations(group.ops), rows * width)
+    elements = width * -(-parts[0].k // split)
+    unpack = unpack_fs(s.chip, s.plan.dtype(weight), dtype, elements, s.vector_units)
+    work, out = s.tiled(group, width, hold, MATRIX, _operations(group.ops), rows * width, unpack)
     s.inputs(work[:1], group)
     s.result(group.ops, out)
 

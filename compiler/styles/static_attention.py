@@ -76,7 +76,7 @@ def _jobs(a: Attend) -> Iterator[_Job]:
             at = shared
         for span in a.spans:
             own = span.cached - span.shared if a.cached else 0
-            for _ in range(span.count):
+            for _ in range(span.sequences):
                 yield _Job(span.new, own, span.new + (0 if a.cached else span.cached), at)
                 at += own
 
@@ -152,4 +152,3 @@ def beside(s: Lpu, group: Group, ops: tuple[PlanOp, ...]) -> Made:
             for tensor in op.outputs.values():
                 s.keep(group, tensor, out)
     return out
-

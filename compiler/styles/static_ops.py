@@ -12,9 +12,10 @@ from ..collectives import rounds
 from ..machine import MATRIX
 from ..plan import Gemm, Group, PlanOp, by_expert, gemms
 from ..program import Ints
-from ..tile import MIN_TOKENS, matrix_dtype, matrix_fs, shares
+from ..tile import MIN_TOKENS, matrix_dtype, matrix_fs, shares, unpack_fs
 from .static_attention import RUN, general_attention
 from .static_state import NOTHING, Lpu, Made, Tiles, stream
+
 
 def _linear(s: Lpu, group: Group) -> None:
     """Products of one activation: column tiles over the planes, the sum in order; what does not fill all planes is cut
@@ -82,11 +83,13 @@ def _gemm_tiles(s: Lpu, g: Gemm) -> tuple[Tiles, Ints, Ints]:
     edges = area * g.nbytes // (n * g.k)
     dtype = matrix_dtype(chip, plan.dtype(weight), plan.dtype(x))
     hold = matrix_fs(chip, dtype, g.m, width[column], depth[part])
+    unpack = unpack_fs(chip, plan.dtype(weight), dtype, width[column] * depth[part], s.units)
     upto = np.cumsum(depth)
     _, final = np.unique((column * s.planes + plane)[::-1], return_index=True)
     last = np.zeros(len(column), np.int64)
     last[len(column) - 1 - final] = 1
-    return Tiles(plane, np.diff(edges), hold, (upto - depth)[part], upto[part], g.k, last, weight, g.offset), column, width
+    return Tiles(plane, np.diff(edges), hold, (upto - depth)[part], upto[part], g.k, last, weight, g.offset,
+                 unpack_fs=unpack), column, width  # fmt: skip
 
 
 def _array(s: Lpu) -> tuple[int, int]:

@@ -71,6 +71,8 @@ class Tiles:
     offset: int = 0
     counted: bool = True
     """Bytes count at the tensor's tier; else they have been counted before."""
+    unpack_fs: Ints | None = None
+    """What the vector unit does with each tile before its product."""
 
 
 class Lpu:
@@ -189,7 +191,11 @@ def stream(s: Lpu, t: Tiles, x: Made) -> tuple[Ints, Ints]:
     out = np.flatnonzero(t.last)
     # A plane is free for its next tile when a product has been issued; the sum takes the unit's latency to come out.
     drains = em.hold(s.mxm + t.plane[out], 0, MATRIX, latency_fs(s.chip, MATRIX), n=len(out))
-    em.after(products[loaded], loads[:, -1], Dep.RAW)
+    takes = products
+    if t.unpack_fs is not None:
+        takes = em.hold(s.vxm, t.unpack_fs, VECTOR, latency_fs(s.chip, VECTOR), n=n)
+        em.after(products, takes, Dep.RAW)
+    em.after(takes[loaded], loads[:, -1], Dep.RAW)
     em.after(drains, products[out], Dep.RAW)
     for who, early, lo, hi in x.parts():
         needs = np.flatnonzero((t.begin * x.ends[-1] < hi * t.of) & (t.end * x.ends[-1] > lo * t.of))
@@ -199,8 +205,11 @@ def stream(s: Lpu, t: Tiles, x: Made) -> tuple[Ints, Ints]:
     for plane in range(s.planes):
         mine = t.plane == plane
         _buffers(s, plane, loads[mine[loaded], 0], np.flatnonzero(t.nbytes[mine]), products[mine], ahead)
-    key = 3 * np.arange(n)
-    em.sort(first, np.concatenate([np.repeat(key[loaded], pieces), key + 1, key[out] + 2]))
+    key = 4 * np.arange(n)
+    keys = [np.repeat(key[loaded], pieces), key + 2, key[out] + 3]
+    if t.unpack_fs is not None:  # made last
+        keys.append(key + 1)
+    em.sort(first, np.concatenate(keys))
     return products[out], drains
 
 

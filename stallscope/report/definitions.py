@@ -18,8 +18,9 @@ RESULT = (
     Definition(
         "time per token",
         "From the start of one step to the completion of its last instruction, counted in whole "
-        "femtoseconds. In a decode step every user of the batch gets one token; it is the time between tokens (TBT, ITL,"
-        " TPOT) of a user. The steps of a prefill add up to the time to first token (TTFT). It includes the first fill: nothing is assumed to be loaded before the step "
+        "femtoseconds. In a decode step every user of the batch gets one token; it is the time between tokens (TBT, "
+        "ITL, TPOT) of a user. The steps of a prefill add up to the time to first token (TTFT). It includes "
+        "the first fill: nothing is assumed to be loaded before the step "
         "starts, except what its tiers hold.",
         ("time of the step", "time_fs", "time_s", "ttft", "tbt", "itl", "tpot", "time", "makespan"),
     ),
@@ -38,7 +39,8 @@ RESULT = (
     ),
     Definition(
         "tokens/s",
-        "Batch / interval: the tokens of all users together; of other steps than decode, their new tokens. With pipeline stages (pp > 1) all stages are "
+        "Batch / interval: the tokens of all users together; of other steps than decode, their new tokens. "
+        "With pipeline stages (pp > 1) all stages are "
         "taken to be full, so it is more than batch x tokens/s per user.",
         ("tokens_per_s", "tokens/s in all", "throughput", "tokens per second"),
     ),
@@ -63,12 +65,14 @@ RESULT = (
     Definition(
         "phase",
         "Which step of inference is run. decode: one token per user from a KV cache that is already there. prefill: a "
-        "prompt, whole or a chunk at a time. mixed: a prefill's chunk beside decodes. verify: drafted tokens of each user.",
+        "prompt, whole or a chunk at a time. mixed: a prefill's chunk beside decodes. verify: drafted tokens of each "
+        "user.",
         ("decode", "prefill", "mixed", "verify"),
     ),
     Definition(
         "spans",
-        "Whose tokens a step works on where it is not one per user and all contexts equal: for each kind of sequence, how "
+        "Whose tokens a step works on where it is not one per user and all contexts equal: for each kind of "
+        "sequence, how "
         "many, new tokens of each, cached tokens of each, and how many of these are a prefix that all share.",
         ("new tokens",),
     ),
