@@ -116,7 +116,8 @@ def implied(graph: nx.DiGraph, system: System) -> tuple[Moved, Moved]:
 
 def _by_all(graph: nx.DiGraph, op: str, tensor: str, n: int, tp: int) -> int:
     """What tp chips together move of a tensor of which one alone moves n: copies, and blocks that a cut divides."""
-    data, dtype, how = graph.nodes[tensor], dtype_of(graph.nodes[tensor]["dtype"]), graph.nodes[op].get("parallel")
+    data, dtype = graph.nodes[tensor], dtype_of(graph.nodes[tensor]["dtype"])
+    how = "row" if graph.nodes[op]["op"] == "embedding" else graph.nodes[op].get("parallel")
     if tp == 1 or not dtype.block_bits or how is None or len(data["shape"]) < 2 or data["tensor"] == "kv":
         return n * copies(graph, op, tensor, tp)
     *lead, rows, columns = data["shape"]
