@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import networkx as nx
@@ -177,6 +178,25 @@ def test_the_new_tokens_of_a_prefill_have_room() -> None:
     (graph,) = steps(phase="prefill", prompt=1000)
     placed = run_on("h100-sxm", graph).program.info.placement["hbm"]["kv"]
     assert placed == 1000 * 2 * 16 * 8 * 64 * 2
+
+
+@pytest.mark.parametrize("layers", [2, pytest.param(32, marks=pytest.mark.slow)])
+def test_a_long_prefill_computes_and_decode_fetches(layers: int) -> None:
+    """8,192 tokens of llama-3.1-8b on an H100: the matrix units work at the rate that they sustain, nearly always."""
+    model = load_model("llama-3.1-8b")
+    model = replace(model, layers=model.layers[:layers])
+    system = system_of("h100-sxm")
+    prefill, decode = (
+        simulate(compile_graph(decode_graph(model, request), system))
+        for request in (Request(phase="prefill", prompt=8192), Request(context=8192))
+    )
+    assert prefill.program.info.bound.limiter == "matrix"
+    assert max(prefill.critical_path_fs, key=lambda c: prefill.critical_path_fs[c]) == "matrix"
+    assert prefill.critical_path_fs["matrix"] > 0.75 * prefill.time_fs
+    sustained = float(system.chip.matrix.availability["bf16"].value)
+    assert prefill.program.info.bound.time_fs / prefill.time_fs > 0.8 * sustained
+    assert decode.program.info.bound.limiter == "bandwidth:hbm"
+    assert decode.critical_path_fs.get("matrix", 0) < 0.1 * decode.time_fs
 
 
 # Bad input.

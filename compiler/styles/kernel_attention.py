@@ -13,9 +13,9 @@ from ..attend import Attend, Items, attend, plain_decode
 from ..machine import VECTOR
 from ..plan import Group, PlanOp
 from ..program import Dep, Ints, ints
-from ..tile import MIN_TOKENS, latency_fs, matrix_dtype, matrix_fs, shares, stage_bytes, vector_fs
+from ..tile import MIN_TOKENS, latency_fs, matrix_dtype, shares, stage_bytes, step_fs, vector_fs
 from .kernel_frame import Kernels, epilogue
-from .kernel_ops import PARTIAL, attention, results
+from .kernel_ops import PARTIAL, attention
 from .kernel_stream import Feed, cut, flow, in_proportion, pieces
 
 BLOCK_ROWS = 128  # query rows of a block, as flash kernels take them
@@ -41,23 +41,24 @@ def _flash(k: Kernels, group: Group, a: Attend) -> None:
     keys, of = items.keys[item], parts[item]
     low, high = keys * part // of, keys * (part + 1) // of
     cached = np.minimum(high, items.cached[item]) - np.minimum(low, items.cached[item])
-    k.begin()
+    _before(k, group)
+    k.begin(int(k.chip.execution.prologue.value))
     feeds, operand = _feeds(k, a, items, item, cached, low, high)
     most = int((sum(f.sum(axis=1) for f in feeds.values())).max()) if feeds else 1
     steps = pieces(k, len(item), most, stage_bytes(k.chip))
     still = a.op.inputs["k_cache" if a.cached else "k"]
     dtype = matrix_dtype(k.chip, k.plan.dtype(still), k.plan.dtype(a.op.inputs["q"]))
     rows, tile = items.rows[item], -(-np.maximum(high - low, 1) // steps)
-    hold = matrix_fs(k.chip, dtype, rows, tile, a.k_dim) + matrix_fs(k.chip, dtype, rows, a.v_dim, tile)
+    hold = step_fs(k.chip, dtype, rows, tile, a.k_dim) + step_fs(k.chip, dtype, rows, a.v_dim, tile)
     streams = [_feed(k, a, name, cut(nbytes[:, 0], steps)) for name, nbytes in feeds.items()]
-    q = Feed(operand, k.way(a.op.inputs["q"]), True)
+    q = Feed(operand, k.way(a.op.inputs["q"], "copy"), True)
     core, last = flow(k, streams, q, np.repeat(hold[:, None], steps, axis=1))
     pairs = rows * np.maximum(high - low, 1)
     ops, special = (n * pairs for n in a.per_pair)
     soft = k.em.hold(k.vector0 + core, vector_fs(k.chip, ops, special), VECTOR, latency_fs(k.chip, VECTOR), n=len(core))
     k.em.after(soft, last, Dep.RAW)
     finals = _sums(k, a, items, parts, item, core, soft)
-    k.finish(np.concatenate([finals, *_beside(k, group, core[: len(items.rows)])]))
+    k.finish(np.concatenate([finals, *_sinks(k, a.op, core[:1])]))
 
 
 def _parts(k: Kernels, items: Items) -> Ints:
@@ -95,11 +96,10 @@ def _feeds(
 def _feed(k: Kernels, a: Attend, name: str, nbytes: Ints) -> Feed:
     """A source of tiles by its name: a cache, new keys and values, or what is read again."""
     if name == "again":
-        near = next(t.name for t in k.chip.tiers if t.scope == "chip")
-        return Feed(nbytes, (f"load:{near}", "", "kv"), not a.cached)
+        return Feed(nbytes, k.again(), not a.cached)
     tensor = a.op.inputs["k" if name == "fresh" else name]
     address, step = k.plan.address.get(tensor, 0), k.block.step.get(tensor, 0)
-    return Feed(nbytes, k.way(tensor), name == "fresh", address, step)
+    return Feed(nbytes, k.way(tensor, "copy"), name == "fresh", address, step)
 
 
 def _sums(k: Kernels, a: Attend, items: Items, parts: Ints, item: Ints, core: Ints, soft: Ints) -> Ints:
@@ -114,7 +114,7 @@ def _sums(k: Kernels, a: Attend, items: Items, parts: Ints, item: Ints, core: In
     place = np.zeros(len(items.rows), np.int64)
     place[own] = size
     finals = [epilogue(
-        k, core[lone], soft[lone], items.rows[lone] * a.v_dim, items.rows[lone], place[lone], k.way(out, True)
+        k, core[lone], soft[lone], items.rows[lone] * a.v_dim, items.rows[lone], place[lone], k.way(out, "store")
     )]  # fmt: skip
     if joined.any():
         many = np.flatnonzero(joined[item])
@@ -130,29 +130,36 @@ def _sums(k: Kernels, a: Attend, items: Items, parts: Ints, item: Ints, core: In
         for store in stores[~mine]:
             k.em.after(loads, store, Dep.RAW)
         finals.append(epilogue(
-            k, core[target], loads, 2 * numbers[target] * came, items.rows[target], place[target], k.way(out, True)
+            k, core[target], loads, 2 * numbers[target] * came, items.rows[target], place[target], k.way(out, "store")
         ))  # fmt: skip
     return np.concatenate(finals)
 
 
-def _beside(k: Kernels, group: Group, cores: Ints) -> list[Ints]:
-    """What else a group does: sinks, norms of heads, rotary positions, the append to the cache."""
-    op = next(o for o in group.ops if o.op == "attention")
-    out = []
-    if "sinks" in op.inputs:
-        out.append(k.move(k.load0, cores[:1], ints([op.cost.reads[op.inputs["sinks"]]]), k.way(op.inputs["sinks"]))[0])
-        k.started(out[-1], False)
-    return [*out, *_rows(k, tuple(o for o in group.ops if o is not op), cores, group)]
-
-
-def _rows(k: Kernels, ops: tuple[PlanOp, ...], cores: Ints, group: Group) -> list[Ints]:
-    """Row work of some ops, shared evenly by the cores, what leaves the group stored; returns what completes it."""
-    if not ops:
+def _sinks(k: Kernels, op: PlanOp, core: Ints) -> list[Ints]:
+    """The learned scores of heads, where there are any."""
+    if "sinks" not in op.inputs:
         return []
-    made = {t for o in ops for t in o.outputs.values()}
+    load, _ = k.move(k.load0, core, ints([op.cost.reads[op.inputs["sinks"]]]), k.way(op.inputs["sinks"]))
+    k.started(load, False)
+    return [load]
+
+
+def _before(k: Kernels, group: Group) -> None:
+    """A kernel for norms of heads, rotary positions and the append to the cache."""
+    ops = tuple(o for o in group.ops if o.op != "attention")
+    if ops:
+        attention, k.em.op = k.em.op, k.em.number_op(f"{group.label} append")
+        k.begin()
+        k.finish(np.concatenate(_rows(k, ops, np.arange(k.cores))))
+        k.em.op = attention
+
+
+def _rows(k: Kernels, ops: tuple[PlanOp, ...], cores: Ints) -> list[Ints]:
+    """Row work of some ops, shared evenly by the cores, what leaves the group stored; returns what completes it."""
+    inside = {o.name for o in ops}
+    made = dict.fromkeys(t for o in ops for t in o.outputs.values())
     reads = {t: n for o in ops for t, n in o.cost.reads.items() if t not in made}
-    leaves = [t for t in results(k, group) if t in made]
-    cores = cores[: k.cores]
+    leaves = [t for t in made if any(r not in inside for r in k.plan.graph.successors(t)) or k.plan.kind(t) == "kv"]
     loads = []
     for t, n in reads.items():
         load, which = k.move(k.load0, cores, shares(n, len(cores)), k.way(t))
@@ -167,7 +174,7 @@ def _rows(k: Kernels, ops: tuple[PlanOp, ...], cores: Ints, group: Group) -> lis
     k.started(work[idle])
     out = [work]
     for t in leaves:
-        store, which = k.move(k.store0, cores, shares(k.plan.size(t), len(cores)), k.way(t, True))
+        store, which = k.move(k.store0, cores, shares(k.plan.size(t), len(cores)), k.way(t, "store"))
         k.em.after(store, work[which], Dep.RAW)
         out.append(store)
     return out
@@ -176,4 +183,4 @@ def _rows(k: Kernels, ops: tuple[PlanOp, ...], cores: Ints, group: Group) -> lis
 def _around(k: Kernels, group: Group) -> None:
     """Head norms, positions and appends without attention behind them in the same group."""
     k.begin()
-    k.finish(np.concatenate(_rows(k, group.ops, np.arange(k.cores), group)))
+    k.finish(np.concatenate(_rows(k, group.ops, np.arange(k.cores))))

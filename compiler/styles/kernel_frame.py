@@ -125,6 +125,8 @@ class Tiles:
     """The same for the activation."""
     start_fs: int = 0
     """From the end of a CTA to the first loads of the next one on its core."""
+    unpack_fs: Ints | None = None
+    """What the vector unit does with a piece's weights before their product."""
 
 
 def stream(k: Kernels, tiles: Tiles) -> tuple[Ints, Ints]:
@@ -143,6 +145,11 @@ def stream(k: Kernels, tiles: Tiles) -> tuple[Ints, Ints]:
     compute = k.em.hold(
         k.matrix0 + core[cta], tiles.hold_fs.ravel(), tiles.cause, latency_fs(k.chip, MATRIX), n=ctas * steps
     )
+    takes = compute
+    if tiles.unpack_fs is not None:
+        unit, latency = k.vector0 + core[cta], latency_fs(k.chip, VECTOR)
+        takes = k.em.hold(unit, tiles.unpack_fs.ravel(), VECTOR, latency, n=ctas * steps)
+        k.em.after(compute, takes, Dep.RAW)
     last = compute.reshape(ctas, steps)[:, -1]
     ends = k.em.hold(k.matrix0 + core, int(k.chip.execution.epilogue.value), KERNEL, n=ctas)
     k.em.after(ends, last, Dep.RAW)
@@ -155,14 +162,15 @@ def stream(k: Kernels, tiles: Tiles) -> tuple[Ints, Ints]:
     later = cta >= k.cores
     user[later & ~inner] = turns[(cta - k.cores)[later & ~inner]]
     late = inner | later
-    for load, which in (x, x_again, w, w_again):
-        k.em.after(compute[which], load, Dep.RAW)
+    for (load, which), taker in ((x, compute), (x_again, compute), (w, takes), (w_again, takes)):
+        k.em.after(taker[which], load, Dep.RAW)
         k.em.after(load[late[which]], user[which][late[which]], Dep.WAR)
     # Queue order: piece by piece, a piece's operand first (with overlap: behind the weights that may already come).
     wide = 4 * (steps + 1)
     at, behind = cta * wide + 4 * step, cta * wide + 4 * np.maximum(step, ahead) - 2
+    turn = cta * wide + 4 * np.maximum(step, ahead - 1) + 3
     k.em.sort(start, np.concatenate([
-        behind[x[1]], behind[x_again[1]], at[w[1]], at[w_again[1]], cta * wide + 4 * np.maximum(step, ahead - 1) + 3,
+        behind[x[1]], behind[x_again[1]], at[w[1]], at[w_again[1]], turn, *([turn - 1] if takes is not compute else []),
         np.arange(1, ctas + 1) * wide - 4, np.arange(k.cores + 1, ctas + 1) * wide - wide - 3,
     ]))  # fmt: skip
     return core, ends

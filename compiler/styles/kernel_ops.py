@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...arch import Chip
 from ...workloads import DTYPE_BITS
 from ..collectives import rounds
 from ..machine import LINK, MATRIX, VECTOR
@@ -22,6 +23,7 @@ from ..tile import (
     matrix_dtype,
     shares,
     step_fs,
+    unpack_fs,
     vector_fs,
 )
 from .kernel_frame import Kernels, Tiles, epilogue, reduce, stream
@@ -54,7 +56,7 @@ def _one_gemm(k: Kernels, group: Group, g: Gemm) -> None:
     bits, xbits, n = DTYPE_BITS[plan.dtype(weight)], DTYPE_BITS[plan.dtype(x)], g.n * g.count
     dtype = matrix_dtype(chip, plan.dtype(weight), plan.dtype(x))
     t = gemm_tiles(chip, Product(g.m, n, g.k, bits, xbits, dtype, k.block.home(weight)))
-    cols, rows = _cut(n, t.columns), _cut(g.m, t.rows)
+    cols, rows = cut_side(n, t.columns), cut_side(g.m, t.rows)
     ks = shares(g.k, t.split)
     ctas = t.split * len(cols) * len(rows)
     grain = min(t.steps, -(-ctas * t.steps // PIECES))
@@ -66,7 +68,7 @@ def _one_gemm(k: Kernels, group: Group, g: Gemm) -> None:
     hold = np.stack([step_fs(chip, dtype, t.rows, t.columns, steps * -(-int(k_) // t.steps), steps) for k_ in ks])[part]
     tokens = np.tile(rows, t.split * len(cols))
     shared = min(chip.execution.cluster, len(cols))
-    operand = _with_pieces(-(-tokens * ks[part] * xbits // (8 * shared)), pieces)
+    operand = with_pieces(-(-tokens * ks[part] * xbits // (8 * shared)), pieces)
     numbers = np.arange(ctas)
     reader = part * (len(cols) * len(rows)) + numbers % len(rows)  # the first column tile of the same rows
     k.begin(int(chip.execution.prologue.value))
@@ -74,8 +76,9 @@ def _one_gemm(k: Kernels, group: Group, g: Gemm) -> None:
         nbytes, hold, k.way(weight, "copy"), plan.address.get(weight, 0), k.block.step.get(weight, 0), MATRIX, operand,
         k.way(x, "copy"), max(2, t.stages // grain) if t.stages > 1 else 1, numbers // len(rows) * len(rows),
         None if k.block.home(x) == k.near else reader, int(chip.execution.prologue.value),
+        unpack_pieces(chip, plan.dtype(weight), dtype, np.tile(np.repeat(cols, len(rows)), t.split) * ks[part], pieces),
     ))  # fmt: skip
-    outputs = _Outputs.of(k, group, len(cols) * len(rows), k.way(weight))
+    outputs = Outputs.of(k, group, len(cols) * len(rows), k.way(weight))
     if t.split == 1:
         k.finish(outputs.tail(k, core, last, 0))
     elif chip.execution.reduction == "inside":
@@ -86,16 +89,22 @@ def _one_gemm(k: Kernels, group: Group, g: Gemm) -> None:
         stores = k.em.move(k.store0 + core, partial, [k.scratch(True)] * len(core))
         k.em.after(stores, last, Dep.RAW)
         k.finish(stores)
-        _sum_parts(k, group, g.m * n, t.split)
+        sum_parts(k, group, g.m * n, t.split)
 
 
-def _cut(size: int, tile: int) -> Ints:
+def unpack_pieces(chip: Chip, stored: str, computed: str, elements: Ints, pieces: int) -> Ints | None:
+    """[cta, piece]: time of the vector unit to unpack each CTA's weights; None where they are taken as they are."""
+    time = unpack_fs(chip, stored, computed, -(-elements // pieces))
+    return None if time is None else np.repeat(time[:, None], pieces, axis=1)
+
+
+def cut_side(size: int, tile: int) -> Ints:
     """Tiles along one side, the last one smaller."""
     edges = np.minimum(np.arange(-(-size // tile) + 1) * tile, size)
     return ints(np.diff(edges))
 
 
-def _with_pieces(total: Ints, pieces: int) -> Ints:
+def with_pieces(total: Ints, pieces: int) -> Ints:
     """[cta, piece]: each CTA's bytes in as few even transfers as are no smaller than OPERAND, each with the piece that
     first needs it."""
     parts = int(min(pieces, max(1, total.max() // OPERAND)))
@@ -105,7 +114,7 @@ def _with_pieces(total: Ints, pieces: int) -> Ints:
 
 
 @dataclass(frozen=True)
-class _Outputs:
+class Outputs:
     """What is left to do with the sums of a group's product: biases, elementwise work, stores. Shared evenly by CTAs."""
 
     ctas: int
@@ -117,7 +126,7 @@ class _Outputs:
     out: tuple[str, str, str]
 
     @classmethod
-    def of(cls, k: Kernels, group: Group, ctas: int, way: tuple[str, str, str]) -> _Outputs:
+    def of(cls, k: Kernels, group: Group, ctas: int, way: tuple[str, str, str]) -> Outputs:
         """Of a group, over that many CTAs; `way`: of its biases."""
         vector, special = elementwise(group)
         bias = sum(op.cost.reads[op.inputs["bias"]] for op in group.ops if "bias" in op.inputs)
@@ -135,7 +144,7 @@ class _Outputs:
         return finals
 
 
-def _sum_parts(k: Kernels, group: Group, results: int, split: int) -> None:
+def sum_parts(k: Kernels, group: Group, results: int, split: int) -> None:
     """A kernel that adds the parts of a split sum, its results spread over the cores."""
     product = k.em.op
     k.em.op = k.em.number_op(f"{group.label} sum")
@@ -144,7 +153,7 @@ def _sum_parts(k: Kernels, group: Group, results: int, split: int) -> None:
     loads = k.em.move(k.load0 + cores, shares(results * split * PARTIAL, len(cores)), [k.scratch(False)] * len(cores))
     k.started(loads)
     weight = next(t for op in group.ops for r, t in op.inputs.items() if r in ("weight", "b"))
-    k.finish(_Outputs.of(k, group, len(cores), k.way(weight)).tail(k, cores, loads, results * split))
+    k.finish(Outputs.of(k, group, len(cores), k.way(weight)).tail(k, cores, loads, results * split))
     k.em.op = product
 
 
@@ -204,7 +213,7 @@ def attention(k: Kernels, group: Group) -> None:
     core, last = stream(k, Tiles(
         np.stack([shares(b, pieces) for b in size]), np.tile(shares(steps, pieces) * products, (len(part), 1)),
         k.way(cache, "copy"), plan.address.get(cache, 0), k.block.step.get(cache, 0), MATRIX,
-        _with_pieces(np.full(len(part), -(-q // pairs)), pieces), k.way(op.inputs["q"], "copy"),
+        with_pieces(np.full(len(part), -(-q // pairs)), pieces), k.way(op.inputs["q"], "copy"),
         max(2, stages // grain) if stages > 1 else 1, start_fs=int(start.value),
     ))  # fmt: skip
     out = op.outputs["out"]

@@ -1,4 +1,4 @@
-"""Tiles of several sources that stream through the cores together: what attention and grouped products are made of."""
+"""Tiles of several sources that stream through the cores together: what the general form of attention is made of."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..machine import MATRIX, VECTOR
+from ..machine import MATRIX
 from ..program import Dep, Ints
-from ..tile import latency_fs
+from ..tile import PIECES, latency_fs
 from .kernel_frame import Kernels
 
-PIECES = 16384  # tiles of a kernel: those of longer ones are simulated several at a time
 Way = tuple[str, str, str]
 
 
@@ -26,12 +25,8 @@ class Feed:
     step: int = 0
 
 
-def flow(
-    k: Kernels, feeds: list[Feed], operand: Feed, hold_fs: Ints, unpack_fs: Ints | None = None
-) -> tuple[Ints, Ints]:
+def flow(k: Kernels, feeds: list[Feed], operand: Feed, hold_fs: Ints) -> tuple[Ints, Ints]:
     """Emit loads and products of all CTAs. `operand` [cta] comes before a CTA's first tile, `hold_fs` is [cta, step].
-
-    `unpack_fs` [cta, step]: what the vector unit does with a tile before its product.
 
     CTAs take the cores in turn. Returns each CTA's core and its last product.
     """
@@ -41,7 +36,7 @@ def flow(
     cta, step = np.repeat(np.arange(ctas), steps), np.tile(np.arange(steps), ctas)
     first, has = k.move(k.load0, core, operand.nbytes, operand.way, operand.address, operand.step)
     k.started(first, operand.result)
-    wide, at = 3 * (steps + 1), 3 * step + 1
+    wide, at = 2 * (steps + 1), 2 * step + 1
     keys = [has * wide]
     parts = []
     for feed in feeds:
@@ -57,19 +52,14 @@ def flow(
     j = cta // k.cores * steps + step - k.stages
     user = (j // steps * k.cores + core[cta]) * steps + j % steps
     fed = np.zeros(ctas * steps, bool)
-    takes = compute
-    if unpack_fs is not None:
-        takes = k.em.hold(k.vector0 + core[cta], unpack_fs.ravel(), VECTOR, latency_fs(k.chip, VECTOR), n=ctas * steps)
-        k.em.after(compute, takes, Dep.RAW)
     for loads, filled in parts:
-        k.em.after(takes[filled], loads, Dep.RAW)
+        k.em.after(compute[filled], loads, Dep.RAW)
         late = j[filled] >= 0
         k.em.after(loads[late], compute[user[filled][late]], Dep.WAR)
         fed[filled] = True
     alone = compute[~fed & ~np.isin(np.arange(ctas * steps), has * steps)]
     k.started(alone)
-    order = cta * wide + at + 2
-    k.em.sort(start, np.concatenate([*keys, order, *([order - 1] if unpack_fs is not None else [])]))
+    k.em.sort(start, np.concatenate([*keys, cta * wide + at + 1]))
     return core, compute.reshape(ctas, steps)[:, -1]
 
 
