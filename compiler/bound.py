@@ -19,9 +19,9 @@ import networkx as nx
 
 from ..arch import Chip, System
 from ..workloads import DTYPE_BITS, check_graph
-from .collectives import least_fs
+from .collectives import SCHEDULES, least_fs
 from .fit import DoesNotFitError, size_text
-from .plan import Group, Plan, group_macs, operands
+from .plan import Group, Plan, group_macs, message, operands
 from .program import FS_PER_S, Bound
 from .split import plan_without_place, split
 from .tile import matrix_dtype
@@ -92,7 +92,7 @@ def bound_of(graph: nx.DiGraph, system: System) -> BoundReport:
     works = list(_works(plan))
     bound = _largest(works, plan)
     remarks += _rules_of_thumb(plan, works)
-    chips = plan.tp * plan.pp
+    chips = plan.chips
     return BoundReport(
         tuple(w.term for w in works)
         + tuple(_link_terms(plan)),
@@ -171,10 +171,9 @@ def _group_macs(plan: Plan, group: Group) -> Iterator[tuple[str, int]]:
 def collective_fs(plan: Plan, group: Group) -> int:
     """Link time of a collective on an idle link; 0 for other groups."""
     link = plan.chip.link
-    if group.kind not in ("all_reduce", "all_gather") or link is None:
+    if group.kind not in SCHEDULES or link is None:
         return 0
-    size = plan.size(next(iter(group.ops[0].outputs.values())))
-    return least_fs(group.kind, size, plan.tp, link)
+    return least_fs(group.kind, *message(plan, group), link)
 
 
 def _link_terms(plan: Plan) -> list[Term]:
@@ -183,7 +182,7 @@ def _link_terms(plan: Plan) -> list[Term]:
     if link is None or (not total and plan.pp == 1):
         return []
     total += plan.hops * int(link.latency.value)
-    many = sum(g.kind in ("all_reduce", "all_gather") for g in _groups(plan))
+    many = sum(g.kind in SCHEDULES for g in _groups(plan))
     amount = f"{many} collectives" + (f", {plan.hops} hops between stages" if plan.hops else "")
     return [
         Term(
@@ -217,7 +216,7 @@ def group_bound(plan: Plan, group: Group) -> tuple[int, int]:
         readers = list(plan.graph.successors(t))
         if not readers or any(r not in inside for r in readers):
             must[plan.tier[t]] = must.get(plan.tier[t], 0) + plan.size(t)
-    if group.kind in ("all_reduce", "all_gather"):
+    if group.kind in SCHEDULES:
         return sum(must.values()), collective_fs(plan, group)
     chip = plan.chip
     times = [n / float(chip.tier(t).bandwidth.value) for t, n in must.items()]
@@ -240,7 +239,7 @@ def _held(plan: Plan, kinds: tuple[str, ...]) -> int:
             and "tied_to" not in data
         ):
             total += plan.size(node)
-    return total * plan.tp
+    return total * plan.tp * plan.replicas
 
 
 def _cannot_hold(error: DoesNotFitError, graph: nx.DiGraph, system: System) -> str:

@@ -71,10 +71,21 @@ def _ring_gather(n: int, ways: int) -> list[Round]:
     return [Round(_part(n, ways), 0)] * (ways - 1)
 
 
+def _to_all(n: int, ways: int) -> list[Round]:
+    """Each chip's rows to the chips that need them: all but what stays on it."""
+    return [Round((ways - 1) * _part(n, ways), 0)]
+
+
+def _ring_to_all(n: int, ways: int) -> list[Round]:
+    """The same round a ring: a row takes half the way on average, so each hop carries many."""
+    return [Round(max(1, (ways - 1) * _part(n, ways) // 2), 0)] * max(1, ways // 2)
+
+
 Make = Callable[[int, int], list[Round]]
 
 SCHEDULES: dict[str, tuple[tuple[Make, ...], tuple[Make, ...]]] = {
     "all_reduce": ((_one_shot, _two_shot), (_ring,)),
     "all_gather": ((_gather,), (_ring_gather,)),
+    "all_to_all": ((_to_all,), (_ring_to_all,)),
 }
 """Kind -> (where every chip reaches every other, on a ring)."""

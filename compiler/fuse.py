@@ -41,6 +41,7 @@ _PREFIXES = (
     "matmul",
     "all_reduce",
     "all_gather",
+    "all_to_all",
     "send",
     "rmsnorm",
     "layernorm",

@@ -34,7 +34,8 @@ def compile_graph(graph: nx.DiGraph, system: System, warm: int = 0) -> TileProgr
 def _info(plan: Plan, whole: nx.DiGraph) -> Info:
     chip, graph = plan.chip, plan.graph.graph
     return Info(
-        chip=chip.name, chips=plan.tp * plan.pp, tp=plan.tp, pp=plan.pp, model=graph["name"], phase=graph["phase"],
+        chip=chip.name, chips=plan.chips, tp=plan.tp, pp=plan.pp, replicas=plan.replicas,
+        model=graph["name"], phase=graph["phase"],
         batch=graph["batch"], context=graph["context"], spans=graph.get("spans", ()),
         dtypes=dict(graph["dtypes"]), clock_hz=chip.clock_hz, clock_fs=chip.period_fs,
         bound=plan_bound(plan), fit=plan.fit, placement=_fullest(plan), copied_bytes=_copied(plan, whole),

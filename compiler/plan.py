@@ -134,6 +134,16 @@ class Plan:
         return len(self.stages)
 
     @property
+    def replicas(self) -> int:
+        """Groups of chips that run this graph beside each other."""
+        return int(self.graph.graph.get("replicas", 1))
+
+    @property
+    def chips(self) -> int:
+        """All chips."""
+        return self.tp * self.pp * self.replicas
+
+    @property
     def hops(self) -> int:
         """Ways from stage to stage that a token takes: stages at the end may only keep tensors."""
         return max((s.index for s in self.stages if any(u.work for u in s.units)), default=0)
@@ -189,6 +199,19 @@ def plan_ops(graph: nx.DiGraph) -> list[PlanOp]:
         out.append(PlanOp(node, data["op"], data.get("layer"), op_cost(graph, node), inputs, outputs, dtype,
                           data, op_dims(graph, node)))  # fmt: skip
     return out
+
+
+def message(plan: Plan, group: Group) -> tuple[int, int]:
+    """Bytes of a collective's message, and the chips that take part in it.
+
+    Of an all-to-all: what the chip sends or what it gets, whichever is more, its own rows included.
+    """
+    op = group.ops[0]
+    size = plan.size(next(iter(op.outputs.values())))
+    if op.op != "all_to_all":
+        return size, plan.tp
+    width = plan.graph.nodes[op.outputs["out"]]["shape"][-1]
+    return max(size, size // (op.dims["arrived"] * width) * op.data["leaves"] * width), op.data["ways"]
 
 
 def gemms(group: Group) -> list[Gemm]:

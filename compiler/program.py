@@ -223,6 +223,8 @@ class Info:
     chips: int = 1
     tp: int = 1
     pp: int = 1
+    replicas: int = 1
+    """Groups of tp x pp chips that do the same beside each other, their experts spread over them."""
     model: str = "graph"
     phase: str = "decode"
     batch: int = 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import networkx as nx
 
 from ..arch import Chip, System
@@ -21,6 +23,7 @@ def split(graph: nx.DiGraph, system: System) -> Plan:
     Raises DoesNotFitError, with the smallest split that would hold the model where there is one, or StallscopeError for
     a split that cannot be made.
     """
+    system = _of_one(graph, system)
     error: StallscopeError | None = None
     for tp, pp in _candidates(system):
         try:
@@ -32,6 +35,17 @@ def split(graph: nx.DiGraph, system: System) -> Plan:
     if isinstance(error, DoesNotFitError) and (system.tp or system.pp or system.chips):
         raise DoesNotFitError(f"{error}; {_remedy(graph, system)}", error.misfit)
     raise error
+
+
+def _of_one(graph: nx.DiGraph, system: System) -> System:
+    """The chips that run the graph, where several such groups share their experts. Raises StallscopeError where the
+    number of chips does not make equal groups, or they have no link."""
+    groups = graph.graph.get("replicas", 1)
+    if groups > 1 and system.chip.link is None:
+        raise StallscopeError(f"--ep {groups}: {system.chip.name} has no link; expected 1; leave it out")
+    if groups > 1 and system.chips and system.chips % groups:
+        raise StallscopeError(f"--ep {groups}: found {system.chips} chips; expected a multiple of {groups}; change one")
+    return replace(system, chips=system.chips // groups) if groups > 1 and system.chips else system
 
 
 def _candidates(system: System) -> list[tuple[int, int | None]]:
@@ -181,7 +195,7 @@ def _slices(plan: Plan, group: Group, room: int) -> list[Group]:
 def _explain(plan: Plan) -> Plan:
     """The arithmetic behind the number of chips, for the report."""
     held = [sum(sum(kinds.values()) for kinds in used.values()) for used in plan.used]
-    whole = sum(held) * plan.tp
+    whole = sum(held) * plan.tp * plan.replicas
     chip: Chip = plan.chip
     tiers = [t for t in chip.tiers_for("weight") if t.scope != "core"]
     room = " + ".join(f"{size_text(int(t.capacity.value))} {t.name}" for t in tiers)
@@ -190,7 +204,7 @@ def _explain(plan: Plan) -> Plan:
     lines = [
         f"{size_text(whole)} in all (weights, KV, tables, activations) / ({room}) = "
         f"at least {least} chip{'s' * (least != 1)}",
-        f"tp {plan.tp} x pp {plan.pp} = {plan.tp * plan.pp} chips; "
+        f"{'' if plan.replicas == 1 else f'ep {plan.replicas} x '}tp {plan.tp} x pp {plan.pp} = {plan.chips} chips; "
         f"the fullest holds {size_text(max(held))} ({max(held) / capacity:.0%})",
     ]
     plan.fit = tuple(lines)

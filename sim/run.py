@@ -102,7 +102,7 @@ class Run:
         """The rate in all, with every pipeline stage at work on a batch of its own."""
         info = self.program.info
         tokens = sum(count * new for count, new, *_ in info.spans) or info.batch
-        return tokens * FS_PER_S / self.interval_fs
+        return tokens * info.replicas * FS_PER_S / self.interval_fs
 
 
 @dataclass(frozen=True)
@@ -136,10 +136,11 @@ def simulate(program: TileProgram, skip: bool = True) -> Run:
     info = program.info
     size: dict[str, dict[str, dict[str, int]]] = {}
     for (tier, kind, way), n in d.bytes.items():
-        size.setdefault(tier, {"read": {}, "write": {}})[way][kind] = n * info.tp
+        size.setdefault(tier, {"read": {}, "write": {}})[way][kind] = n * info.tp * info.replicas
     lanes: dict[str, int] = {}
     for (station, _), busy in d.lane_busy_fs.items():
-        lanes[program.stations.name[station]] = lanes.get(program.stations.name[station], 0) + busy * info.tp
+        name = program.stations.name[station]
+        lanes[name] = lanes.get(name, 0) + busy * info.tp * info.replicas
     return Run(
         program, d.time_fs, d.critical_path_fs, _engine_accounts(program, d), size, _op_accounts(program, d), lanes,
         d.interval_fs, program.blocks, d.blocks, d.events, {t: _over_chips(program, a) for t, a in d.drams.items()},
@@ -149,6 +150,7 @@ def simulate(program: TileProgram, skip: bool = True) -> Run:
 def _engine_accounts(program: TileProgram, d: Detail) -> tuple[EngineAccount, ...]:
     """Per kind, over all chips: those of a stage work alike, and wait while another stage has the token."""
     info = program.info
+    ways = info.tp * info.replicas
     used = {int(e) for b in program.bodies for e in np.unique(b.engine)}
     out = []
     for kind in dict.fromkeys(program.engines.kind):
@@ -158,12 +160,12 @@ def _engine_accounts(program: TileProgram, d: Detail) -> tuple[EngineAccount, ..
         stalls: dict[str, int] = {}
         for e in mine:
             for cause, fs in d.engine_stalls_fs[e].items():
-                stalls[cause] = stalls.get(cause, 0) + fs * info.tp
-        elsewhere = d.time_fs * len(mine) * info.tp * (info.pp - 1)
+                stalls[cause] = stalls.get(cause, 0) + fs * ways
+        elsewhere = d.time_fs * len(mine) * ways * (info.pp - 1)
         if elsewhere:
             stalls["idle"] = stalls.get("idle", 0) + elsewhere
-        busy = int(d.engine_busy_fs[mine].sum()) * info.tp
-        out.append(EngineAccount(kind, len(mine) * info.tp * info.pp, busy, stalls))
+        busy = int(d.engine_busy_fs[mine].sum()) * ways
+        out.append(EngineAccount(kind, len(mine) * ways * info.pp, busy, stalls))
     return tuple(out)
 
 
@@ -186,7 +188,7 @@ def _op_accounts(program: TileProgram, d: Detail) -> tuple[OpAccount, ...]:
         count[np.unique(body.op)] += segment.repeat
         homed = body.tier >= 0
         np.add.at(moved, body.op[homed], body.nbytes[homed] * segment.repeat)
-    tp = program.info.tp
+    tp = program.info.tp * program.info.replicas
     out = []
     for i, op in enumerate(program.ops):
         causes = {c: int(fs) for c, fs in zip(program.causes, d.path[i], strict=True) if fs}

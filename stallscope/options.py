@@ -76,6 +76,7 @@ class Workload:
         str | None, typer.Option(metavar="WORD|FILE", help="Experts of a token: uniform, power:ALPHA, or a trace.")
     ] = None
     seed: Annotated[int | None, typer.Option(help="Of contexts and routing that are drawn. Default: 0.")] = None
+    ep: Annotated[int | None, typer.Option(help="Expert parallel: chips over which experts are spread whole.")] = None
     latent: Annotated[str | None, typer.Option(help="Form of latent attention: auto, absorbed, plain.")] = None
     dtype: Annotated[str | None, typer.Option(help=DTYPE_HELP)] = None
     weight: Annotated[str | None, typer.Option(help="Format of the weights alone.")] = None

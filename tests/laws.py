@@ -73,7 +73,7 @@ def check_run(run: Run) -> None:
         assert sum(op.causes_fs.get(cause, 0) for op in run.ops) == run.critical_path_fs[cause]
     assert run.time_fs >= info.bound.time_fs, f"{run.time_fs} fs beat the bound of {info.bound.time_fs} fs"
     assert info.bound.time_fs == max(info.bound.terms_fs.values())
-    assert info.chips == info.tp * info.pp
+    assert info.chips == info.tp * info.pp * info.replicas
     assert run.interval_fs <= run.time_fs
     assert run.interval_fs * info.pp >= run.time_fs
     assert run.simulated_blocks <= run.blocks == run.program.blocks
@@ -110,7 +110,7 @@ def implied(graph: nx.DiGraph, system: System) -> tuple[Moved, Moved]:
                 data = graph.nodes[tensor]
                 if data["tensor"] != "activation":
                     at = plan.tier[tensor], data["tensor"]
-                    out[at] = out.get(at, 0) + _by_all(graph, op, tensor, n, plan.tp)
+                    out[at] = out.get(at, 0) + _by_all(graph, op, tensor, n, plan.tp) * plan.replicas
     return read, written
 
 

@@ -9,7 +9,7 @@ import networkx as nx
 import numpy as np
 import pytest
 from decoder_drafts import DRAFTS
-from laws import system_of
+from laws import check_bytes, check_run, system_of
 
 from stallscope import Request, StallscopeError, compile_graph, decode_graph, load_model, simulate
 from stallscope.workloads.routing import expert_loads
@@ -97,3 +97,64 @@ def test_loads_that_do_not_fit(field: str, value: Any) -> None:
     graph.nodes["model.layers.1.mlp.experts.up_proj"][field] = value
     with pytest.raises(StallscopeError, match=r"mlp\.experts\.up_proj.*loads"):
         compile_graph(graph, system_of("h100-sxm"))
+
+
+# Expert parallelism.
+
+
+@pytest.mark.parametrize("chip", ["h100-sxm", "groq-3-lpu", "sn40l"])
+def test_experts_are_spread_and_rows_go_to_them(chip: str) -> None:
+    model = DRAFTS["latent"]
+    for ep in (2, 4):
+        graph = decode_graph(model, Request(batch=16, context=64, ep=ep))
+        system = system_of(chip, tp=1, pp=1)
+        run = simulate(compile_graph(graph, system))
+        check_run(run)
+        check_bytes(run, graph, system)
+        assert run.program.info.chips == ep
+        held = sum(kinds.get("expert", 0) for kinds in run.program.info.placement.values())
+        assert held == 2 * 3 * 256 * 512 * 2 * 16 // ep
+        assert sum(op.count for op in run.ops if op.kind == "all_to_all") == 2 * 2, "there and back, in two layers"
+        assert run.tokens_per_s == pytest.approx(16 / run.interval_fs * 1e15)
+
+
+def test_the_group_that_gets_most_is_the_one_that_all_wait_for() -> None:
+    for seed in range(20):
+        whole = expert_loads("power:1.0", 16, 2, 64, seed, 0)
+        most = expert_loads("power:1.0", 16, 2, 16, seed, 0, 4)
+        assert sum(whole) == 128
+        assert 128 / 4 <= sum(most) <= 128
+        assert len(most) <= 4
+        assert set(most) <= set(whole), "the same tokens, the same draw"
+
+
+@pytest.mark.parametrize(
+    ("model", "request_", "says"),
+    [
+        ("mixtral-8x7b", {"batch": 9, "ep": 3}, "divisor of the number of experts"),
+        ("llama-3.2-1b", {"batch": 4, "ep": 2}, "for no experts"),
+        ("mixtral-8x7b", {"batch": 3, "ep": 2}, "divisor of the batch"),
+        ("mixtral-8x7b", {"batch": 2, "ep": 2, "phase": "mixed", "prompt": 8}, "1 in phase mixed"),
+    ],
+)
+def test_spreads_that_make_no_sense(model: str, request_: dict[str, Any], says: str) -> None:
+    with pytest.raises(StallscopeError, match=says):
+        decode_graph(load_model(model), Request(**request_))
+
+
+def test_chips_must_make_equal_groups() -> None:
+    graph = decode_graph(DRAFTS["experts"], Request(batch=4, ep=4))
+    with pytest.raises(StallscopeError, match="--ep 4: found 6 chips"):
+        compile_graph(graph, system_of("h100-sxm", chips=6))
+    assert compile_graph(graph, system_of("h100-sxm", chips=8)).info.tp == 2
+
+
+def test_more_rows_take_longer_to_go_round() -> None:
+    times = []
+    for batch in (8, 512):
+        graph = decode_graph(DRAFTS["experts"], Request(batch=batch, context=64, ep=8))
+        run = simulate(compile_graph(graph, system_of("h100-sxm", tp=1, pp=1)))
+        times.append(sum(op.causes_fs.get("link", 0) for op in run.ops if op.kind == "all_to_all"))
+    link = system_of("h100-sxm").chip.link
+    assert link is not None
+    assert times[1] > times[0] >= 2 * 3 * int(link.latency.value)

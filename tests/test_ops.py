@@ -204,7 +204,7 @@ CASES = {
         0,
         0,
     ),
-    "all_to_all": ({"x": ("activation", (B, 8))}, {"out": (5, 8)}, {}, (0, 0, 0, 0), 0, 0),
+    "all_to_all": ({"x": ("activation", (B, 8))}, {"out": (5, 8)}, {"ways": 2, "leaves": 6}, (0, 0, 0, 0), 0, 0),
     "sample": ({"logits": ("activation", (B, 50))}, {"token": (B,)}, {}, (0, 0, 0, 0), B * 50, 0),
     "all_reduce": ({"x": ("activation", (B, 8))}, {"out": (B, 8)}, {}, (0, 0, 0, 0), 0, 0),
     "all_gather": ({"x": ("activation", (B, 8))}, {"out": (B, 32)}, {}, (0, 0, 0, 0), 0, 0),

@@ -36,7 +36,7 @@ PARTS = st.lists(st.integers(0, 10**18), min_size=1, max_size=12)
 RUN_KEYS = """
     schema chip chips tp pp model phase batch context dtypes time_s time_fs cycles clock_hz tokens_per_s_per_user
     tokens_per_s interval_fs bound critical_path_fs engines bytes dram ops assumptions fit notes placement
-    copied_bytes blocks simulated_blocks spans
+    copied_bytes blocks simulated_blocks spans ep
 """
 
 

@@ -61,7 +61,10 @@ class Builder:
                 dtype = self.types["vector"]
             if weight.tied_to is not None:
                 dtype = self.types["embedding"]
-            add_tensor(self.graph, full, kind, weight.shape, dtype, **self.where, **tied)
+            shape = weight.shape
+            if weight.part == "experts":  # those of one of the chips that share them
+                shape = (shape[0] // self.request.ep, *shape[1:])
+            add_tensor(self.graph, full, kind, shape, dtype, **self.where, **tied)
         return full
 
     @property

@@ -27,8 +27,11 @@ def decode_graph(model: Model, request: Request, step: int = 0) -> nx.DiGraph:
     positive_int(step, "decode_graph: step", len(plan) - 1, least=0)
     spans = plan[step]
     types = part_types(model, request)
-    graph = new_graph(model.name, request.batch, max(span.cached for span in spans), graph_types(types))
+    graph = new_graph(model.name, request.batch // request.ep, max(span.cached for span in spans), graph_types(types))
     graph.graph["phase"] = request.phase
+    if request.ep > 1:
+        _check_experts(model, request)
+        graph.graph["replicas"] = request.ep
     if request.phase != "decode" or len(spans) > 1 or request.prefix:
         graph.graph["spans"] = tuple(map(tuple, spans))
     graph.graph["warnings"] = model.warnings + _length_warning(model, spans)
@@ -39,6 +42,13 @@ def decode_graph(model: Model, request: Request, step: int = 0) -> nx.DiGraph:
     _last(b, x)
     _keep_prediction(b)
     return graph
+
+
+def _check_experts(model: Model, request: Request) -> None:
+    counts = {layer.mlp.count for layer in model.layer_kinds if isinstance(layer.mlp, Experts)}
+    if not counts or any(count % request.ep for count in counts):
+        found = f"{request.ep} chips for {', '.join(map(str, sorted(counts))) or 'no'} experts of {model.name}"
+        raise problem("request: ep", found, "a divisor of the number of experts", "Change ep.")
 
 
 def _length_warning(model: Model, spans: tuple[Span, ...]) -> tuple[str, ...]:

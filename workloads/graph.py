@@ -5,7 +5,7 @@ A graph is a networkx.DiGraph of op and tensor nodes; names are strings.
 graph.graph     schema "stallscope-graph/1", name, phase ("decode"), batch (sequences), context (cached tokens),
                 dtypes {weight, kv, activation, and parts that differ: attention, expert, embedding, head};
                 optional: warnings (a tuple of sentences), spans (spans.py: what the step works on; without them every
-                sequence brings one token)
+                sequence brings one token), replicas (chips that each run such a graph beside each other; 1)
 op node         kind="op", op=NAME (a row of ops.py), the operator's attributes; optional: layer (a number or None)
 tensor node     kind="tensor", tensor=KIND (weight, expert, kv, activation, embedding), shape (a tuple of positive
                 whole numbers), dtype (dtypes.py); optional: layer, tied_to (the embedding table that this weight is)
@@ -146,6 +146,7 @@ def _check_attributes(graph: nx.DiGraph) -> None:
     if not numbers or any(type(n) is not int or n < 0 for span in spans for n in span):
         expected = "a tuple of (sequences, new tokens, cached tokens, shared tokens)"
         raise graph_problem(None, f"{where}: spans", shown(spans), expected, "Correct it, or leave it out.")
+    positive_int(data.get("replicas", 1), f"{where}: replicas", BATCH_LIMIT)
     dtypes = data["dtypes"]
     if not isinstance(dtypes, dict) or not {"weight", "kv", "activation"} <= set(dtypes) <= set(DTYPE_KEYS):
         expected = "{weight: .., kv: .., activation: ..}"

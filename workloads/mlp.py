@@ -32,15 +32,19 @@ def _activated(b: Builder, name: str, activation: str, gate: str | None, up: str
 
 def add_experts(b: Builder, experts: Experts, x: str, later: bool = False) -> str:
     """Router, the experts that the tokens are sent to, their weighted sum, and the MLP beside them."""
-    hidden, pairs = b.width(x), b.rows * experts.top_k
+    hidden, ep, name = b.width(x), b.request.ep, "mlp.experts"
     chosen, weights = _route(b, experts, x)
-    loads = expert_loads(b.request.routing, experts.count, experts.top_k, b.rows, b.request.seed, b.layer or 0)
+    loads = expert_loads(b.request.routing, experts.count, experts.top_k, b.rows, b.request.seed, b.layer or 0, ep)
+    pairs, leaves = sum(loads), b.rows * experts.top_k
     source = b.norm("pre_experts_layernorm", x) if b.has("pre_experts_layernorm.weight") else x
-    name = "mlp.experts"
+    if ep > 1:
+        source = b.op(f"{name}.dispatch", "all_to_all", {"x": source}, hidden, pairs, ways=ep, leaves=leaves)
     gate = _expert_linear(b, f"{name}.gate_proj", source, chosen, pairs, loads, "column") if experts.gated else None
     up = _expert_linear(b, f"{name}.up_proj", source, chosen, pairs, loads, "column")
     inner = _activated(b, name, experts.activation, gate, up)
     down = _expert_linear(b, f"{name}.down_proj", inner, chosen, pairs, loads, "row")
+    if ep > 1:
+        down = b.op(f"{name}.collect", "all_to_all", {"x": down}, hidden, leaves, ways=ep, leaves=pairs)
     keep = later or experts.shared is not None
     later = later and not experts.router_scales
     keep = keep and not experts.router_scales

@@ -317,9 +317,11 @@ OPS: dict[str, Op] = {
         reads={"x": lambda d: d["..."] * d["N"]},
     ),
     "all_to_all": Op(
-        "Rows go to the chips that need them (inserted by the compiler).",
+        "Rows go to the `ways` chips that have their experts, or back: `leaves` rows leave a chip (those for itself "
+        "included), `arrived` come.",
         "link",
         "x[rows H] -> out[arrived H]",
+        attributes=("ways", "leaves"),
     ),
     "all_gather": Op(
         "Parts of the last dimension, put together on all chips of a group (inserted by the compiler).",

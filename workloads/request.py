@@ -54,6 +54,9 @@ class Request:
     """Of all that is drawn at random: contexts, and what tokens are sent to which experts."""
     routing: str = "uniform"
     """How tokens choose experts: "uniform", "power:ALPHA", or a trace file (routing.py)."""
+    ep: int = 1
+    """Expert parallelism: chips over which the experts are spread whole; each has its share of the batch's sequences
+    and all that is not an expert."""
     latent: str = "auto"
     """Form of latent attention (attention.py): "absorbed", "plain", or "auto": plain in a prefill, else absorbed."""
     attention: str | None = None
@@ -84,6 +87,7 @@ class Request:
             if value is not None and (field, value) != ("cast", "none"):
                 check_dtype(value, f"request: {field}", (*VALUE_DTYPES, *BLOCK_FORMATS))
         check_routing(self.routing)
+        self._check_spread()
         if self.latent not in LATENT_FORMS:
             todo = nearest(str(self.latent), LATENT_FORMS)
             raise problem("request: latent", shown(self.latent), f"one of {', '.join(LATENT_FORMS)}", todo)
@@ -92,6 +96,15 @@ class Request:
         if self.prefix > shortest:
             found = f"{self.prefix} tokens, of contexts from {shortest}"
             raise problem("request: prefix", found, "no more than the shortest context", "Lower it.")
+
+    def _check_spread(self) -> None:
+        """Sequences are shared out evenly over the chips that share the experts."""
+        positive_int(self.ep, "request: ep", BATCH_LIMIT)
+        if self.batch % self.ep:
+            found = f"{self.ep} chips for a batch of {self.batch}"
+            raise problem("request: ep", found, "a divisor of the batch", "Every chip has as many sequences.")
+        if self.ep > 1 and self.phase == "mixed":
+            raise problem("request: ep", str(self.ep), "1 in phase mixed", "One prompt can't be shared out.")
 
     def _check_phase(self) -> None:
         """What belongs to one phase alone is given with it, and not with others."""
@@ -137,7 +150,7 @@ class Request:
     def _spans(self, new: int, grown: int) -> tuple[Span, ...]:
         """Every sequence of the batch with `new` tokens, its cache grown by `grown`; equal neighbours are one span."""
         spans: list[Span] = []
-        for context in sorted(self.sequence_contexts):
+        for context in sorted(self.sequence_contexts)[:: self.ep]:
             span = Span(1, new, context + grown, self.prefix)
             if spans and spans[-1][1:] == span[1:]:
                 spans[-1] = span._replace(sequences=spans[-1].sequences + 1)

@@ -22,26 +22,35 @@ SLICE = 1 << 22
 """Random numbers that are drawn at once: bounds the memory of a long prefill."""
 
 
-def expert_loads(routing: str, experts: int, top_k: int, tokens: int, seed: int, layer: int) -> tuple[int, ...]:
+def expert_loads(
+    routing: str, experts: int, top_k: int, tokens: int, seed: int, layer: int, ep: int = 1
+) -> tuple[int, ...]:
     """Tokens sent to each expert that any is sent to, most first; they sum to tokens x top_k.
 
+    With `ep` chips of `tokens` each, that share the experts in equal parts: those of the chip that gets most, for which
+    all others wait.
     Raises StallscopeError for a routing that is none, or a trace that does not reach.
     """
     if routing == "uniform" or routing.startswith("power:"):
-        return _drawn_loads(routing, experts, top_k, tokens, seed, layer)
-    return _sorted(_traced(routing, experts, top_k, tokens, layer))
+        return _drawn_loads(routing, experts, top_k, tokens, seed, layer, ep)
+    return _busiest(_traced(routing, experts, top_k, tokens * ep, layer), ep)
 
 
 @lru_cache(maxsize=4096)
-def _drawn_loads(routing: str, experts: int, top_k: int, tokens: int, seed: int, layer: int) -> tuple[int, ...]:
+def _drawn_loads(
+    routing: str, experts: int, top_k: int, tokens: int, seed: int, layer: int, ep: int
+) -> tuple[int, ...]:
     scores = np.zeros(experts)
     if routing != "uniform":
         draw = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, layer, 1])))
         scores = -_alpha(routing) * np.log(draw.permutation(experts) + 1.0)
-    return _sorted(_drawn(scores, top_k, tokens, seed, layer))
+    return _busiest(_drawn(scores, top_k, tokens * ep, seed, layer), ep)
 
 
-def _sorted(counts: NDArray[np.int64]) -> tuple[int, ...]:
+def _busiest(counts: NDArray[np.int64], ep: int) -> tuple[int, ...]:
+    """Loads of the chip whose experts get most, of `ep` chips that have as many experts each."""
+    chips = counts.reshape(ep, -1)
+    counts = chips[int(chips.sum(axis=1).argmax())]
     return tuple(int(n) for n in np.sort(counts[counts > 0])[::-1])
 
 

@@ -10,7 +10,7 @@ from ...arch import Chip
 from ...workloads import DTYPE_BITS
 from ..collectives import rounds
 from ..machine import LINK, MATRIX, VECTOR
-from ..plan import Gemm, Group, gemms
+from ..plan import Gemm, Group, gemms, message
 from ..program import Dep, Ints, ints
 from ..tile import (
     MIN_TOKENS,
@@ -301,15 +301,15 @@ def vector(k: Kernels, group: Group) -> None:
 def collective(k: Kernels, group: Group) -> None:
     """All-reduce or all-gather: rounds of sends; what came is summed by as many cores as it keeps busy."""
     op = group.ops[0]
-    nbytes = k.plan.size(next(iter(op.outputs.values())))
+    nbytes, ways = message(k.plan, group)
     link = k.chip.link
     assert link is not None
     k.begin()
     before: Ints | None = None
     bits = DTYPE_BITS.get(k.plan.dtype(next(iter(op.outputs.values()))), 16)
-    for r in rounds(group.kind, nbytes, k.plan.tp, link):
+    for r in rounds(group.kind, nbytes, ways, link):
         network = k.em.machine.engine("network")
-        peers = (k.plan.tp - 2) * int(link.peer.value)
+        peers = (ways - 2) * int(link.peer.value)
         if peers > 0:
             flags = k.em.hold(network, peers, LINK)
             if before is None:

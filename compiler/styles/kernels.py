@@ -63,4 +63,5 @@ KERNELS: dict[str, Callable[[Kernels, Group], None]] = {
     "attention": attention_kernel,
     "all_reduce": collective,
     "all_gather": collective,
+    "all_to_all": collective,
 }

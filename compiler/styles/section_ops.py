@@ -12,7 +12,7 @@ from ..attend import plain_decode
 from ..collectives import rounds
 from ..fuse import ELEMENTWISE
 from ..machine import MATRIX, VECTOR
-from ..plan import Group, PlanOp, by_expert, gemms
+from ..plan import Group, PlanOp, by_expert, gemms, message
 from ..program import Dep, Ints, ints
 from ..tile import matrix_dtype, matrix_fs, shares, unpack_fs, vector_fs
 from .section_attention import general_attention
@@ -133,7 +133,7 @@ def collective(s: Section, group: Group) -> None:
     result = next(iter(group.ops[0].outputs.values()))
     bits = DTYPE_BITS.get(s.plan.dtype(result), 16)
     before = ints([])
-    for r in rounds(group.kind, s.plan.size(result), s.plan.tp, link):
+    for r in rounds(group.kind, *message(s.plan, group), link):
         sent = s.em.send(s.em.machine.engine("network"), r.send)
         if len(before):
             s.em.after(sent, before, Dep.RAW)
@@ -152,4 +152,5 @@ EMITTERS: dict[str, Callable[[Section, Group], None]] = {
     "attention": attention,
     "all_reduce": collective,
     "all_gather": collective,
+    "all_to_all": collective,
 }

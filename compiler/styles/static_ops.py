@@ -10,7 +10,7 @@ from ...workloads import DTYPE_BITS
 from ..attend import plain_decode
 from ..collectives import rounds
 from ..machine import MATRIX
-from ..plan import Gemm, Group, PlanOp, by_expert, gemms
+from ..plan import Gemm, Group, PlanOp, by_expert, gemms, message
 from ..program import Ints
 from ..tile import MIN_TOKENS, matrix_dtype, matrix_fs, shares, unpack_fs
 from .static_attention import RUN, general_attention
@@ -199,11 +199,11 @@ def _collective(s: Lpu, group: Group) -> None:
     """
     op = group.ops[0]
     source, tensor = next(iter(op.inputs.values())), next(iter(op.outputs.values()))
-    link, size, bits = s.chip.link, s.plan.size(tensor), DTYPE_BITS.get(s.plan.dtype(tensor), 16)
+    link, bits = s.chip.link, DTYPE_BITS.get(s.plan.dtype(tensor), 16)
     assert link is not None
     before = s.memory.get(source, NOTHING)
     made = s.fresh(source) or Made((before,), (before,))
-    schedule = rounds(group.kind, size, s.plan.tp, link)
+    schedule = rounds(group.kind, *message(s.plan, group), link)
     work = [Made((who,), (who,)) for who in made.who]
     for r in schedule:  # round by round, so that no part waits behind the later rounds of the one before it
         for i, (_, _, lo, hi) in enumerate(made.parts()):
@@ -226,4 +226,5 @@ GROUPS: dict[str, Callable[[Lpu, Group], None]] = {
     "attention": _attention,
     "all_reduce": _collective,
     "all_gather": _collective,
+    "all_to_all": _collective,
 }

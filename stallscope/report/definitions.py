@@ -63,6 +63,13 @@ RESULT = (
         "pp", "Pipeline parallel: the stages in which the layers are laid one after the other.", ("pipeline parallel",)
     ),
     Definition(
+        "ep",
+        "Expert parallel: groups of tp x pp chips over which the experts are spread whole. Each group has its share of "
+        "the batch, and all that is not an expert. The one whose experts get most tokens is simulated, since all wait "
+        "for it; counts of bytes and engines are its own times the number of groups.",
+        ("expert parallel",),
+    ),
+    Definition(
         "phase",
         "Which step of inference is run. decode: one token per user from a KV cache that is already there. prefill: a "
         "prompt, whole or a chunk at a time. mixed: a prefill's chunk beside decodes. verify: drafted tokens of each "

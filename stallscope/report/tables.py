@@ -61,7 +61,8 @@ def time_label(run: Run) -> str:
 def split_text(run: Run) -> str:
     """The chips and how the model is split over them: '8 (tp 8 x pp 1)'."""
     info = run.program.info
-    return f"{info.chips:,} (tp {info.tp} x pp {info.pp})"
+    spread = "" if info.replicas == 1 else f"ep {info.replicas} x "
+    return f"{info.chips:,} ({spread}tp {info.tp} x pp {info.pp})"
 
 
 def distance_text(run: Run) -> str:
