@@ -221,7 +221,8 @@ def group_bound(plan: Plan, group: Group) -> tuple[int, int]:
     chip = plan.chip
     times = [n / float(chip.tier(t).bandwidth.value) for t, n in must.items()]
     rate = int(chip.cores.value) * int(chip.matrix.count.value) * chip.clock_hz
-    times.append(sum(n / (float(chip.matrix.macs_per_cycle[d].value) * rate) for d, n in _group_macs(plan, group)))  # type: ignore[index]
+    busy = [n / (float(chip.matrix.macs_per_cycle[d].value) * rate) for d, n in _group_macs(plan, group)]  # type: ignore[index]
+    times.append(sum(busy))
     if chip.load.port is not None:
         ports = int(chip.cores.value) if chip.style == "kernels" else 1
         times.append(persistent / (float(chip.load.port.value) * ports * chip.clock_hz))

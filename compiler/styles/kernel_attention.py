@@ -13,9 +13,9 @@ from ..attend import Attend, Items, attend, plain_decode
 from ..machine import VECTOR
 from ..plan import Group, PlanOp
 from ..program import Dep, Ints, ints
-from ..tile import MIN_TOKENS, latency_fs, matrix_dtype, shares, stage_bytes, step_fs, vector_fs
+from ..tile import MIN_TOKENS, PARTIAL, latency_fs, matrix_dtype, shares, stage_bytes, step_fs, vector_fs
 from .kernel_frame import Kernels, epilogue
-from .kernel_ops import PARTIAL, attention
+from .kernel_ops import attention
 from .kernel_stream import Feed, cut, flow, in_proportion, pieces
 
 BLOCK_ROWS = 128  # query rows of a block, as flash kernels take them
