@@ -64,6 +64,8 @@ class Attend:
     def per_pair(self) -> tuple[int, int]:
         """Elementwise and special operations for each pair of query row and key."""
         d = self.op.dims
+        if not self.v_dim:  # an indexer's scores
+            return -(-self.op.cost.vector_ops // max(d["heads"] * d["pairs"], 1)), 0
         return 4 + 2 * d["softcap"] + 2 * d["alibi"], 1 + d["softcap"]
 
     def items(self, block_rows: int) -> Items:
@@ -89,6 +91,15 @@ class Attend:
                     cached, fresh = 0, cached + fresh
                 own = min(fresh, last - first + (0 if self.cached or first else span.cached))
                 yield span.sequences, self.group * (last - first + 1), cached, fresh, own, int(first == 0), 0
+
+
+ATTENDS = ("attention", "index_scores")
+"""Ops that go through the keys of a cache."""
+
+
+def attend_op(group: Group) -> PlanOp | None:
+    """The op of a group that goes through a cache."""
+    return next((o for o in group.ops if o.op in ATTENDS), None)
 
 
 def attend(op: PlanOp) -> Attend:

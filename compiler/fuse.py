@@ -33,6 +33,7 @@ ELEMENTWISE = frozenset(
 BESIDE = frozenset({"rope", "kv_append", "head_norm", "copy", "slice"})
 _PREFIXES = (
     "attention",
+    "index_scores",
     "expert_linear",
     "latent_expand",
     "absorb_q",

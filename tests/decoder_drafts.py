@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from stallscope.workloads import Model
-from stallscope.workloads.layers import Attention, Experts, LatentAttention, Layer, Mlp
+from stallscope.workloads.layers import Attention, Experts, Indexer, LatentAttention, Layer, Mlp
 from stallscope.workloads.weights import NormKind
 
 GQA, MLP = Attention(8, 4, 64), Mlp(1024)
@@ -29,6 +31,7 @@ DRAFTS = {
         ),
         draft("oss", *[Layer(Attention(8, 4, 64, window=w, **SINKS), OSS) for w in (64, None)] * 2),
         draft("latent", Layer(LATENT, MLP), *[Layer(LATENT, Experts(16, 4, 256, shared=Mlp(256)))] * 2),
+        draft("indexed", *[Layer(replace(LATENT, indexer=Indexer(4, 32, 48)), MLP)] * 2),
         draft("latent_full", *[Layer(LatentAttention(8, 128, 64, 32, 64), MLP)] * 2),
         draft(
             "local",

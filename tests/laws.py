@@ -15,8 +15,8 @@ from stallscope.workloads.dtypes import dtype_of
 
 Moved = dict[tuple[str, str], int]  # (tier, tensor kind) -> bytes
 
-SIMULATED = tuple(name for name in model_names() if name != "deepseek-v3.2")
-"""Models of the catalogue whose layers are built; one with an indexer that picks tokens is read and counted only."""
+SIMULATED = model_names()
+"""Models of the catalogue whose layers are built: all."""
 
 
 def graph_of(model: str, **request: Any) -> nx.DiGraph:

@@ -10,7 +10,7 @@ import pytest
 from decoder_drafts import DRAFTS
 from laws import check_bytes, check_run, system_of
 
-from stallscope import Request, compile_graph, decode_graph, load_model, simulate
+from stallscope import Request, StallscopeError, compile_graph, decode_graph, load_model, simulate
 from stallscope.sim.run import Run
 from stallscope.workloads import check_graph, op_cost, op_nodes
 
@@ -139,3 +139,16 @@ def test_parts_of_a_sum_are_added_up_once_per_layer() -> None:
         run = checked("h100-sxm", decode_graph(DRAFTS[name], Request(context=100)), tp=2, pp=1)
         many = sum(op.count for op in run.ops if op.kind == "all_reduce" and "layers" in op.name)
         assert many == per_layer * len(DRAFTS[name].layers)
+
+
+def test_an_indexer_reads_its_own_keys_whole_and_the_latents_that_it_picks() -> None:
+    for context, picked in ((30, 30), (48, 48), (200, 48)):
+        graph = decode_graph(DRAFTS["indexed"], Request(batch=2, context=context))
+        assert of_layer(graph, 0, "kv") == 2 * 2 * (32 * context + 160 * picked)
+        held = [d["shape"] for n, d in graph.nodes(data=True) if n.endswith("layers.0.self_attn.latent_cache")]
+        assert held == [(2, 1, context, 160)], "all latents are kept"
+        costs = {n.rpartition(".")[2]: op_cost(graph, n).macs for n in op_nodes(graph) if ".0." in n}
+        assert costs["scores"] == 2 * 4 * 32 * (context + 1)
+        assert costs["attention"] == 2 * 8 * (160 + 128) * (picked + 1)
+    with pytest.raises(StallscopeError, match="an indexer picks latents"):
+        decode_graph(DRAFTS["indexed"], Request(latent="plain"))

@@ -42,6 +42,19 @@ CASES = {
         B * HEADS * (4 * (T + 1) + D),
         B * HEADS * (T + 1 + 1),
     ),
+    "index_scores": (
+        {
+            "q": ("activation", (B, 6 * 4)),
+            "k": ("activation", (B, 4)),
+            "gates": ("activation", (B, 6)),
+            "k_cache": ("kv", (B, 1, T, 4)),
+        },
+        {"chosen": (B, 2)},
+        {"heads": 6, "head_dim": 4},
+        (0, 0, 0, 0),
+        (3 * 6 + 4) * B * (T + 1),
+        0,
+    ),
     "kv_append": (
         {"k": ("activation", (B, KV_HEADS * D)), "v": ("activation", (B, KV_HEADS * D))},
         {"k_slot": (B, KV_HEADS, 1, D), "v_slot": (B, KV_HEADS, 1, D)},
@@ -244,7 +257,8 @@ def test_work(op):
     check_graph(graph)
     cost = op_cost(graph, "op")
     assert (cost.m, cost.n, cost.k, cost.batch_gemms) == gemm
-    macs = 2 * B * 5 * 8 if op == "expert_linear" else gemm[0] * gemm[1] * gemm[2] * gemm[3]
+    uneven = {"expert_linear": 2 * B * 5 * 8, "index_scores": 6 * B * (T + 1) * 4}
+    macs = uneven[op] if op in uneven else gemm[0] * gemm[1] * gemm[2] * gemm[3]
     assert cost.macs == macs
     assert (cost.vector_ops, cost.special_ops, cost.unit) == (vector, special, OPS[op].unit)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from .build import Builder
-from .layers import Attention, Cache, LatentAttention
+from .layers import Attention, Cache, Indexer, LatentAttention
 from .spans import Span, kept_tokens
 
 
@@ -89,6 +89,7 @@ def _caches(b: Builder, spans: tuple[Span, ...], caches: dict[str, Cache]) -> di
 def add_latent_attention(b: Builder, attention: LatentAttention, x: str, absorbed: bool, later: bool = False) -> str:
     """Multi-head latent attention; returns o_proj's result."""
     heads, rank, wide = attention.heads, attention.kv_lora_rank, attention.kv_lora_rank + attention.qk_rope_head_dim
+    low = x
     if attention.q_lora_rank is None:
         q = b.linear("self_attn.q_proj", x, "column")
     else:
@@ -102,6 +103,10 @@ def add_latent_attention(b: Builder, attention: LatentAttention, x: str, absorbe
     spans = tuple(span.within(attention.window) for span in b.spans)
     b.many("self_attn.kv_append", "kv_append", {"k": latent}, {"k_slot": (b.rows, 1, 1, wide)})
     caches = _caches(b, spans, {"k_cache": attention.caches[0]})
+    chosen: dict[str, str] = {}
+    if attention.indexer is not None:
+        chosen = {"chosen": _index(b, attention, attention.indexer, x, low, spans)}
+        spans = tuple(span.within(attention.indexer.top_k) for span in spans)
     up = b.weight("self_attn.kv_b_proj.weight")
     sizes = {"heads": heads, "nope": attention.qk_nope_head_dim, "v_dim": attention.v_head_dim}
     said: dict[str, Any] = {"spans": tuple(map(tuple, spans))} | (
@@ -110,7 +115,10 @@ def add_latent_attention(b: Builder, attention: LatentAttention, x: str, absorbe
     if absorbed:
         q = b.op("self_attn.absorb_q", "absorb_q", {"x": q, "weight": up}, heads * wide, **sizes)
         said = _spans(spans, attention.window)
-        inputs = {"q": q, "k": latent, **caches}
+        if attention.indexer is not None:
+            window = min(attention.indexer.top_k, attention.window or attention.indexer.top_k)
+            said |= {"window": window, "spans": tuple(map(tuple, spans))} | ({"picked": 1} if caches else {})
+        inputs = {"q": q, "k": latent, **caches, **chosen}
         out = b.op(
             "self_attn.attention", "attention", inputs, heads * rank, heads=heads, kv_heads=1, head_dim=wide, **said
         )
@@ -132,3 +140,22 @@ def add_latent_attention(b: Builder, attention: LatentAttention, x: str, absorbe
             "self_attn.attention", "attention", {"q": q, "k": k, "v": v}, heads * attention.v_head_dim, **sizes, **said
         )
     return b.linear("self_attn.o_proj", out, "row", later)
+
+
+def _index(
+    b: Builder, attention: LatentAttention, indexer: Indexer, x: str, low: str, spans: tuple[Span, ...]
+) -> str:
+    """The indexer's queries, its own key of each token, and its choice of cached tokens."""
+    name, wide = "self_attn.indexer", indexer.heads * indexer.head_dim
+    sizes = {"head_dim": indexer.head_dim, "rotated": attention.qk_rope_head_dim}
+    q = b.op(f"{name}.q_rope", "rope", {"x": b.linear(f"{name}.wq_b", low, None)}, wide, **sizes)
+    key = b.linear(f"{name}.wk", x, None)
+    learned = {role: b.weight(f"{name}.k_norm.{role}") for role in ("weight", "bias")}
+    key = b.op(f"{name}.k_norm", "layernorm", {"x": key, **learned}, indexer.head_dim)
+    key = b.op(f"{name}.k_rope", "rope", {"x": key}, indexer.head_dim, **sizes)
+    b.many(f"{name}.kv_append", "kv_append", {"k": key}, {"k_slot": (b.rows, 1, 1, indexer.head_dim)})
+    inputs = {"q": q, "k": key, "gates": b.linear(f"{name}.weights_proj", x, None)}
+    inputs |= _caches(b, spans, {"k_cache": attention.caches[1]})
+    sizes = {"heads": indexer.heads, "head_dim": indexer.head_dim}
+    shape = {"chosen": (b.rows, indexer.top_k)}
+    return b.many(f"{name}.scores", "index_scores", inputs, shape, **sizes, **_spans(spans, None))[0]

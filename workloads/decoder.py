@@ -131,8 +131,9 @@ def _attend(b: Builder, layer: Layer, x: str, later: bool = False) -> str:
     if not isinstance(attention, LatentAttention):
         return add_attention(b, attention, x, later)
     if attention.indexer is not None:
-        where, expected = f"model {b.model.name!r} ({b.model.source})", "attention over all cached tokens"
-        raise problem(where, "an indexer that picks tokens", expected, "It is read and counted, but not simulated yet.")
+        if b.request.latent == "plain":
+            raise problem("request: latent", "plain", "absorbed or auto: an indexer picks latents", "Change it.")
+        return add_latent_attention(b, attention, x, True, later)
     absorbed = b.request.phase != "prefill" if b.request.latent == "auto" else b.request.latent == "absorbed"
     return add_latent_attention(b, attention, x, absorbed, later)
 

@@ -15,7 +15,7 @@ from typing import Any
 from .checks import graph_problem, nearest
 from .loads import expert_dims
 from .signature import Dims, Role, parse_roles
-from .spans import attention_dims
+from .spans import attention_dims, index_dims
 
 Count = Callable[[Dims], int]
 Derive = Callable[[Dims, Mapping[str, Any]], Dims]
@@ -89,19 +89,36 @@ OPS: dict[str, Op] = {
         "as in the row `softmax`, plus the scaling; `softcap` adds a tanh and a product, `alibi` a product "
         "and a sum, a "
         "sink an exp per row. Without v, values are the first v_dim columns of the keys (a latent). Without a cache, k "
-        "has the cached tokens too, sequence by sequence.",
+        "has the cached tokens too, sequence by sequence. `picked`: the cache has more tokens than are read, those "
+        "that `chosen` names.",
         "matrix",
         "q[rows kv_heads*group*head_dim] k[fresh kv_heads*head_dim] v?[fresh kv_heads*v_dim]"
         " k_cache?:kv[seqs kv_heads T head_dim] v_cache?:kv[seqs kv_heads T v_dim] sinks?:weight[heads]"
-        " -> out[rows heads*v_dim]",
+        " chosen?[rows top_k] -> out[rows heads*v_dim]",
         gemm=lambda d: (d["group"], d["keys"], d["head_dim"], 2 * d["sequences"] * d["kv_heads"] if d["keys"] else 0),
         macs=lambda d: d["heads"] * d["pairs"] * (d["head_dim"] + d["v_dim"]),
         vector=lambda d: d["heads"] * ((4 + 2 * d["softcap"] + 2 * d["alibi"]) * d["pairs"] + d["rows"] * d["v_dim"]),
         special=lambda d: d["heads"] * ((1 + d["softcap"]) * d["pairs"] + (1 + d["sinks"]) * d["rows"]),
         attributes=("heads", "kv_heads", "head_dim"),
-        optional=("window", "softcap", "alibi"),
+        optional=("window", "softcap", "alibi", "picked"),
+        reads={
+            "k_cache": lambda d: d["cached"] * d["kv_heads"] * d["head_dim"],
+            "v_cache": lambda d: d["cached"] * d["kv_heads"] * d["v_dim"],
+        },
         structured=("spans",),
         derive=attention_dims,
+    ),
+    "index_scores": Op(
+        "An indexer's choice of the top_k cached tokens that latent attention reads: a product of head_dim for each pair "
+        "and head, its positive part weighed and summed over the heads, and four passes of a radix select over the sums.",
+        "matrix",
+        "q[rows heads*head_dim] k[fresh head_dim] gates[rows heads] k_cache?:kv[seqs one T head_dim]"
+        " -> chosen[rows top_k]",
+        macs=lambda d: d["heads"] * d["pairs"] * d["head_dim"],
+        vector=lambda d: (3 * d["heads"] + 4) * d["pairs"],
+        attributes=("heads", "head_dim"),
+        structured=("spans",),
+        derive=index_dims,
     ),
     "kv_append": Op(
         "Writes the new tokens' K and V behind the cached ones; of more tokens than a window holds, the last.",

@@ -64,6 +64,8 @@ def spans_of(d: Dims, data: Mapping[str, Any]) -> tuple[Span, ...]:
     if sum(s.rows for s in spans) != rows:
         raise MismatchError(f"q has {rows} rows, and its spans bring {sum(s.rows for s in spans)} new tokens")
     kept = kept_tokens(spans)
+    if data.get("picked") and stored >= kept:
+        return spans
     if stored != kept and (stored or fresh != sum(s.sequences * (s.new + s.cached) for s in spans)):
         raise MismatchError(f"the cache holds {stored} tokens, and its spans need {kept}")
     if fresh != rows and stored:
@@ -80,6 +82,12 @@ def _whole(span: Any) -> tuple[int, ...]:
     if not span[0] or not span[1] or span[3] > span[2]:
         raise MismatchError(f"spans has {span}: sequences and new must be 1 at least, and shared no more than cached")
     return span
+
+
+def index_dims(d: Dims, data: Mapping[str, Any]) -> Dims:
+    """The same numbers for scores without values: one key head, all query heads against it."""
+    shape = {"kv_heads": 1, "group": d["heads"], "v_dim": 0}
+    return shape | attention_dims({**d, **shape}, data)
 
 
 def attention_dims(d: Dims, data: Mapping[str, Any]) -> Dims:

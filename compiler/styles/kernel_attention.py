@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..attend import Attend, Items, attend, plain_decode
+from ..attend import ATTENDS, Attend, Items, attend, attend_op, plain_decode
 from ..machine import VECTOR
 from ..plan import Group, PlanOp
 from ..program import Dep, Ints, ints
@@ -23,7 +23,7 @@ BLOCK_ROWS = 128  # query rows of a block, as flash kernels take them
 
 def attention_kernel(k: Kernels, group: Group) -> None:
     """Plain decode attention, or the general form."""
-    op = next((o for o in group.ops if o.op == "attention"), None)
+    op = attend_op(group)
     if op is None:
         _around(k, group)
     elif plain_decode(group):
@@ -104,7 +104,7 @@ def _feed(k: Kernels, a: Attend, name: str, nbytes: Ints) -> Feed:
 
 def _sums(k: Kernels, a: Attend, items: Items, parts: Ints, item: Ints, core: Ints, soft: Ints) -> Ints:
     """Parts of an item are stored, loaded by the core of its first part and summed; then results are stored."""
-    out = a.op.outputs["out"]
+    out = next(iter(a.op.outputs.values()))
     own = np.flatnonzero(items.prefix == 0)
     size = in_proportion(k.plan.size(out), items.rows[own])
     numbers = items.rows * (a.v_dim + 2)  # results and the two numbers of a softmax, for each query row
@@ -146,7 +146,7 @@ def _sinks(k: Kernels, op: PlanOp, core: Ints) -> list[Ints]:
 
 def _before(k: Kernels, group: Group) -> None:
     """A kernel for norms of heads, rotary positions and the append to the cache."""
-    ops = tuple(o for o in group.ops if o.op != "attention")
+    ops = tuple(o for o in group.ops if o.op not in ATTENDS)
     if ops:
         attention, k.em.op = k.em.op, k.em.number_op(f"{group.label} append")
         k.begin()

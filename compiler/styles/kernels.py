@@ -61,6 +61,7 @@ KERNELS: dict[str, Callable[[Kernels, Group], None]] = {
     **dict.fromkeys(("linear", "matmul", "latent_expand", "absorb_q", "absorb_v"), gemm),
     "expert_linear": experts_kernel,
     "attention": attention_kernel,
+    "index_scores": attention_kernel,
     "all_reduce": collective,
     "all_gather": collective,
     "all_to_all": collective,

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ..attend import Attend, attend
+from ..attend import Attend, attend, attend_op
 from ..machine import MATRIX
 from ..plan import Group
 from ..program import Dep, Ints, ints
@@ -23,7 +23,8 @@ FRESH_TILE = 256  # keys of new tokens that pass together: finer than that, a ma
 
 def general_attention(s: Section, group: Group) -> None:
     """Work beside it first, then head by head through all keys."""
-    op = next(o for o in group.ops if o.op == "attention")
+    op = attend_op(group)
+    assert op is not None
     a = attend(op)
     around = tuple(o for o in group.ops if o is not op)
     start = s.vector(sum(o.cost.vector_ops for o in around), sum(o.cost.special_ops for o in around))

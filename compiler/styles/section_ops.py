@@ -150,6 +150,7 @@ EMITTERS: dict[str, Callable[[Section, Group], None]] = {
     **dict.fromkeys(("linear", "matmul", "latent_expand", "absorb_q", "absorb_v"), gemm),
     "expert_linear": experts,
     "attention": attention,
+    "index_scores": attention,
     "all_reduce": collective,
     "all_gather": collective,
     "all_to_all": collective,

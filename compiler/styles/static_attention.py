@@ -12,12 +12,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..attend import Attend, attend
+from ..attend import Attend, attend, attend_op
 from ..plan import Group, PlanOp
 from ..program import Ints, ints
 from ..tile import MIN_TOKENS, matrix_dtype, matrix_fs
 from .static_state import NOTHING, Lpu, Made, Tiles, stream
 
+SOURCES = ("q", "k", "v", "gates", "chosen")
 RUN = 4  # tiles of K on each plane before a softmax: a longer context is worked in runs of tokens
 
 
@@ -35,10 +36,11 @@ class _Job:
 
 def general_attention(s: Lpu, group: Group) -> None:
     """Work beside it first; then, job by job and run by run: scores, softmax, values; sums of a job's runs behind."""
-    op = next(o for o in group.ops if o.op == "attention")
+    op = attend_op(group)
+    assert op is not None
     a = attend(op)
     new = beside(s, group, tuple(o for o in group.ops if o is not op))
-    inputs = [s.need(op.inputs[r]) for r in ("q", "k", "v") if r in op.inputs and op.inputs[r] not in group.produced]
+    inputs = [s.need(op.inputs[r]) for r in SOURCES if r in op.inputs and op.inputs[r] not in group.produced]
     learned = [s.read(op.inputs["sinks"], op.cost.reads[op.inputs["sinks"]])] if "sinks" in op.inputs else []
     x = Made((np.concatenate([new.all, *(i.all for i in inputs), *learned]),), new.early)
     per_tile = _tokens(s, a.k_dim)
@@ -52,11 +54,11 @@ def general_attention(s: Lpu, group: Group) -> None:
             scores = stream(s, tiles_k, x)[1]
             if pending:
                 soft, before = pending.pop()
-                values.append(stream(s, before, soft)[1])
+                values.append(stream(s, before, soft)[1] if a.v_dim else soft.all)
             ops, special = (n * pairs for n in a.per_pair)
             pending.append((s.worked(ops, special, scores), tiles_v))
         soft, before = pending.pop()
-        values.append(stream(s, before, soft)[1])
+        values.append(stream(s, before, soft)[1] if a.v_dim else soft.all)
         summed = np.concatenate(values)
         values = []
         work.append(s.worked(a.group * job.new * a.v_dim * max(len(summed), 1), a.group * job.new, summed))

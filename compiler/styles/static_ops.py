@@ -104,9 +104,9 @@ def _attention(s: Lpu, group: Group) -> None:
 
     The next run's scores stream before a run's values, so the planes have work while the vector unit is at the softmax.
     """
-    op = next(o for o in group.ops if o.op == "attention")
     if not plain_decode(group):
         return general_attention(s, group)
+    op = next(o for o in group.ops if o.op == "attention")
     c = op.cost
     new = _append(s, group)
     inputs = [s.need(op.inputs[r]) for r in ("q", "k", "v") if op.inputs[r] not in group.produced]
@@ -224,6 +224,7 @@ def _collective(s: Lpu, group: Group) -> None:
 GROUPS: dict[str, Callable[[Lpu, Group], None]] = {
     **dict.fromkeys(("linear", "matmul", "expert_linear", "latent_expand", "absorb_q", "absorb_v"), _linear),
     "attention": _attention,
+    "index_scores": _attention,
     "all_reduce": _collective,
     "all_gather": _collective,
     "all_to_all": _collective,
