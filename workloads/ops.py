@@ -109,8 +109,10 @@ OPS: dict[str, Op] = {
         derive=attention_dims,
     ),
     "index_scores": Op(
-        "An indexer's choice of the top_k cached tokens that latent attention reads: a product of head_dim for each pair "
-        "and head, its positive part weighed and summed over the heads, and four passes of a radix select over the sums.",
+        "An indexer's choice of the top_k cached tokens that latent attention reads: a product of head_dim "
+        "for each pair "
+        "and head, its positive part weighed and summed over the heads, and four passes of a radix select "
+        "over the sums.",
         "matrix",
         "q[rows heads*head_dim] k[fresh head_dim] gates[rows heads] k_cache?:kv[seqs one T head_dim]"
         " -> chosen[rows top_k]",

@@ -70,7 +70,9 @@ def _one_gemm(k: Kernels, group: Group, g: Gemm) -> None:
     shared = min(chip.execution.cluster, len(cols))
     operand = with_pieces(-(-tokens * ks[part] * xbits // (8 * shared)), pieces)
     numbers = np.arange(ctas)
-    reader = part * (len(cols) * len(rows)) + numbers % len(rows)  # the first column tile of the same rows
+    # Each core of a cluster loads its share of a row tile's activation: the first `shared` column tiles read all of it.
+    column = numbers // len(rows) % len(cols)
+    reader = part * (len(cols) * len(rows)) + column % shared * len(rows) + numbers % len(rows)
     k.begin(int(chip.execution.prologue.value))
     core, last = stream(k, Tiles(
         nbytes, hold, k.way(weight, "copy"), plan.address.get(weight, 0), k.block.step.get(weight, 0), MATRIX, operand,
