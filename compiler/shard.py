@@ -149,10 +149,11 @@ def _replicate(cut: _Cut, op: str) -> None:
 
 
 def _norm(cut: _Cut, op: str) -> None:
-    """A norm over a row of which each chip has a part (of all heads of Q or K): gathered, and then cut again."""
+    """A norm over all heads of Q or K, of which each chip has a part: gathered, and then cut again."""
     ins, outs = _parts(cut, op)
     ways = cut.split.get(ins["x"])
-    if ways is None:
+    readers = {cut.graph.nodes[r]["op"] for r in cut.graph.successors(outs["out"])}
+    if ways is None or not readers <= {"rope", "kv_append", "attention"}:
         return _replicate(cut, op)
     out, whole = outs["out"], f"{op}.whole"
     new = {role: _take(cut, t, False) for role, t in ins.items()}

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from ...workloads import DTYPE_BITS
+from ...workloads.dtypes import dtype_of
 from ..attend import plain_decode
 from ..collectives import rounds
 from ..machine import MATRIX
@@ -80,7 +81,10 @@ def _gemm_tiles(s: Lpu, g: Gemm) -> tuple[Tiles, Ints, Ints]:
     part = np.concatenate([part, np.tile(np.arange(sums), columns - full)])
     plane = np.where(column < full, column, np.arange(len(column)) - full * sums) % s.planes
     area = np.concatenate([[0], np.cumsum(width[column] * depth[part])])
-    edges = area * g.nbytes // (n * g.k)
+    stored = dtype_of(plan.dtype(weight))
+    # Scales are shared out evenly; where there are none, tiles have whole elements, also of a part of a weight.
+    edges = area * g.nbytes // (n * g.k) if stored.block_bits else area * stored.bits // 8
+    edges[-1] = g.nbytes
     dtype = matrix_dtype(chip, plan.dtype(weight), plan.dtype(x))
     hold = matrix_fs(chip, dtype, g.m, width[column], depth[part])
     unpack = unpack_fs(chip, plan.dtype(weight), dtype, width[column] * depth[part], s.units)
