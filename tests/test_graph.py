@@ -69,7 +69,8 @@ def test_a_graphs_tensors_add_up_to_the_model(name):
     read, _, _ = sums(graph)
     assert read["weight"] + read.get("expert", 0) == model.params_read_per_token * 2
     assert read["embedding"] == 2 * sum(w.used_elements for w in tables)
-    assert read["kv"] == model.kv_bytes(4608)
+    if model.name != "deepseek-v3.2":  # its indexer picks what is read
+        assert read["kv"] == model.kv_bytes(4608)
 
 
 @pytest.mark.parametrize(

@@ -133,7 +133,8 @@ def stream(k: Kernels, tiles: Tiles) -> tuple[Ints, Ints]:
     """Emit loads, computes and epilogues of all CTAs. Returns each CTA's core and its epilogue."""
     ctas, steps = tiles.nbytes.shape
     core = np.arange(ctas) % k.cores
-    ahead = min(tiles.stages, steps) if k.overlap else 0
+    single = tiles.stages == 1  # then every load waits for the product before it
+    ahead = min(tiles.stages, steps) if k.overlap and not single else 0
     start = k.em.count
     cta, step = np.repeat(np.arange(ctas), steps), np.tile(np.arange(steps), ctas)
     x, x_again = _shared(k, core, tiles.operand, tiles.operand_leader, tiles.operand_way)
@@ -167,7 +168,7 @@ def stream(k: Kernels, tiles: Tiles) -> tuple[Ints, Ints]:
         k.em.after(load[late[which]], user[which][late[which]], Dep.WAR)
     # Queue order: piece by piece, a piece's operand first (with overlap: behind the weights that may already come).
     wide = 4 * (steps + 1)
-    at, behind = cta * wide + 4 * step, cta * wide + 4 * np.maximum(step, ahead) - 2
+    at, behind = cta * wide + 4 * step, cta * wide + 4 * np.maximum(step, ahead) - 2 * (not single)
     turn = cta * wide + 4 * np.maximum(step, ahead - 1) + 3
     k.em.sort(start, np.concatenate([
         behind[x[1]], behind[x_again[1]], at[w[1]], at[w_again[1]], turn, *([turn - 1] if takes is not compute else []),
