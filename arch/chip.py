@@ -42,6 +42,8 @@ class Chip(Strict):
     """The name that commands take."""
     title: str = Field(min_length=1)
     """The name that people use."""
+    also: tuple[str, ...] = ()
+    """Other names of it, as measured tables write them."""
     style: Literal["kernels", "static", "dataflow"]
     """`kernels` (GPU), `static` (every start fixed by the compiler) or `dataflow` (sections laid out in space)."""
     sources: dict[str, Source] = Field(default_factory=dict)

@@ -344,6 +344,12 @@ class Execution(Strict):
     """The loop's own cycles go on under the products (other threads copy); else they add to them."""
     cluster_fact: Count = _default_alias("cluster")
     """Cores that share the loads of an operand which they all need."""
+    step_gap: Annotated[Fact, Quantity("time0")] = _default("time0", "0 ns")
+    """The host between two steps that sample a token: the token comes back, the next step is put together and started."""
+    host_gap: Annotated[Fact, Quantity("time0")] | None = None
+    """From one kernel to the next where each is launched by the host (`--eager`) and not by a graph on the chip."""
+    apart: tuple[Literal["rope", "kv_append", "swiglu", "silu", "gelu"], ...] = ()
+    """Ops that run as kernels of their own, not as part of the product or the attention beside them."""
     reduction: Literal["kernel", "inside"] = "inside"
     """Parts of a split sum are added by a `kernel` of its own, or `inside` by the last core of each tile."""
     notes: tuple[str, ...] = ()

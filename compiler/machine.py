@@ -16,6 +16,7 @@ from .program import DRAM_PARAMS, FS_PER_S, LOST, NO_DRAMS, Drams, Engines, Rout
 
 TENSOR_KINDS = ("weight", "expert", "kv", "activation", "embedding")
 LAUNCH, LINK, MATRIX, VECTOR = "launch", "link", "matrix", "vector"
+HOST = "host"  # between steps, before the first launch
 KERNEL = "kernel"  # what a kernel itself takes: prologue, loop, epilogue
 
 
@@ -71,7 +72,7 @@ def build_machine(chip: Chip, rows: Sequence[EngineRow], whole_transfers: int = 
     """Number a chip's parts. `whole_transfers`: chunk size that keeps every transfer in one piece (static style), else
     0."""
     shared = [t for t in chip.tiers if t.scope != "core"]
-    causes = [MATRIX, VECTOR, LAUNCH, LINK] + [KERNEL] * (chip.style == "kernels")
+    causes = [MATRIX, VECTOR, LAUNCH, LINK] + [KERNEL, HOST] * (chip.style == "kernels")
     for tier in chip.tiers:
         causes += [f"bandwidth:{tier.name}", f"latency:{tier.name}"]
         if tier.simulated_dram is not None:

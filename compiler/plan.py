@@ -156,6 +156,11 @@ class Plan:
         """Element type of a tensor."""
         return str(self.graph.nodes[tensor]["dtype"])
 
+    @property
+    def samples(self) -> bool:
+        """Whether the step ends in a token."""
+        return any(data.get("op") == "sample" for _, data in self.graph.nodes(data=True))
+
     def star(self, node: str) -> str:
         """A node's name with its layer's number left out: the same in all layers."""
         return starred(node, self.graph.nodes[node].get("layer"))
@@ -176,6 +181,8 @@ class Block:
     stage: int
     opens_stage: bool = False
     send_bytes: int = 0
+    first: bool = False
+    """The first of the whole program."""
     step: dict[str, int] = field(default_factory=dict)
 
     def home(self, tensor: str) -> str:

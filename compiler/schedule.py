@@ -67,7 +67,7 @@ def _blocks(plan: Plan) -> list[Block]:
         for i, unit in enumerate(working):
             last = i == len(working) - 1 and stage.index < plan.hops
             send = _handed_on(plan, stage.index) if last else 0
-            out.append(Block(plan, unit, stage.index, i == 0 and stage.index > 0, send))
+            out.append(Block(plan, unit, stage.index, i == 0 and stage.index > 0, send, not out))
     return out
 
 
@@ -116,7 +116,7 @@ def _key(block: Block) -> Hashable:
         ))
         for g in block.unit.groups
     )  # fmt: skip
-    return groups, block.opens_stage, block.send_bytes
+    return groups, block.opens_stage, block.send_bytes, block.first
 
 
 def _attributes(op: PlanOp) -> tuple[Hashable, ...]:

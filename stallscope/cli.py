@@ -29,6 +29,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+DEFAULT_MODEL = "llama-3.1-8b"  # of `sensitivity`
 NoSkip = Annotated[bool, typer.Option("--no-skip", help="Simulate every layer, even those that repeat exactly.")]
 
 
@@ -225,6 +226,40 @@ def _version(wanted: bool) -> None:
 
         emit(f"stallscope {__version__}\n")
         raise typer.Exit
+
+
+@app.command()
+@command
+def validate(
+    table: Annotated[list[Path] | None, typer.Option(help="Measured table, CSV (docs/validation.md). Default: ours.")] = None,
+    chip: Annotated[list[str] | None, typer.Option(metavar="NAME|FILE", help="Only rows of these chips.")] = None,
+    sample: Annotated[int | None, typer.Option(min=1, help="At most so many rows of a table, the same each time.")] = None,
+    fit: Annotated[
+        str | None, typer.Option(metavar="NAME=LOW:HIGH", help="Find this number of the chip file from the rows.")
+    ] = None,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Predicted against measured, as an image.")] = None,
+    json: JsonFile = None,
+) -> None:
+    """Compare predictions with measured tables: errors by chip, op, dtype and size, and the worst rows explained."""
+    _check_target(json)
+    from .validation.command import run_validation
+
+    result = run_validation(table or [], chip or [], sample, fit)
+    if plot is not None:
+        result.plot(plot)
+    _deliver(json, result.json, result.text)
+
+
+@app.command()
+@command
+def sensitivity(chip: ChipName, split: Split, work: Workload, json: JsonFile = None) -> None:
+    """Which numbers of a chip file are assumed, and how far the time of a step moves when each moves by 10 %."""
+    _check_target(json)
+    from .validation.command import run_sensitivity
+
+    graph = work.load() if work.model or work.graph else Workload(model=DEFAULT_MODEL).load()
+    result = run_sensitivity(graph, split.system(chip))
+    _deliver(json, result.json, result.text)
 
 
 @app.callback()

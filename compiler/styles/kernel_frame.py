@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..emit import Emitter
-from ..machine import KERNEL, LAUNCH, MATRIX, VECTOR
+from ..machine import HOST, KERNEL, LAUNCH, MATRIX, VECTOR
 from ..plan import Block
 from ..program import Dep, Ints, Opcode
 from ..tile import latency_fs, vector_fs
@@ -58,6 +58,12 @@ class Kernels:
             self._wait(self.launch, self.before, 0)
         if prologue:
             self.launch = self.em.hold(launcher, prologue, KERNEL)
+
+    def host(self) -> None:
+        """What the host does between two steps: the first launch comes behind it in the launcher's queue."""
+        launcher = self.em.machine.engine("launcher")
+        gap = self.em.hold(launcher, int(self.chip.execution.step_gap.value), HOST, opcode=Opcode.LAUNCH)
+        self.em.after_slot(gap, 0, Dep.ORDER)
 
     def _wait(self, to: Ints, pred: Ints | None, slot: int) -> None:
         if pred is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from ...arch import Chip
 from ...workloads import DTYPE_BITS
 from ..collectives import rounds
 from ..machine import LINK, MATRIX, VECTOR
-from ..plan import Gemm, Group, gemms, message
+from ..plan import Gemm, Group, PlanOp, gemms, message
 from ..program import Dep, Ints, ints
 from ..tile import (
     MIN_TOKENS,
@@ -33,10 +33,15 @@ OPERAND = 8192  # bytes: activations come in transfers no smaller than this, or 
 
 
 def gemm(k: Kernels, group: Group) -> None:
-    """Skinny products that share their activation: column tiles over the cores, the sum split where columns are too
-    few."""
-    for gemm in _merged(gemms(group)):
-        _one_gemm(k, group, gemm)
+    """Products that share their activation; what the chip runs apart from them is a kernel behind."""
+    apart = tuple(op for op in group.ops if op.op in k.chip.execution.apart)
+    whole = replace(group, ops=tuple(op for op in group.ops if op not in apart)) if apart else group
+    for gemm in _merged(gemms(whole)):
+        _one_gemm(k, whole, gemm)
+    if apart:
+        product, k.em.op = k.em.op, k.em.number_op(replace(group, name=apart[0].name, kind=apart[0].op, ops=apart))
+        vector(k, replace(group, kind=apart[0].op, ops=apart))
+        k.em.op = product
 
 
 def _merged(parts: list[Gemm]) -> list[Gemm]:
@@ -245,23 +250,33 @@ def attention(k: Kernels, group: Group) -> None:
 
 
 def append(k: Kernels, group: Group, cores: Ints) -> None:
-    """A kernel for the rotary positions of the new token, and its K and V to the cache."""
+    """Rotary positions of the new token, and its K and V to the cache: one kernel, or one each where they run apart."""
     ops = [o for o in group.ops if o.op in ("rope", "kv_append")]
-    slots = [t for o in ops if o.op == "kv_append" for t in o.outputs.values()]
-    if not slots:
+    if not any(o.op == "kv_append" for o in ops):
         return
-    attention, k.em.op = k.em.op, k.em.number_op(f"{group.label} append")
-    made = group.produced
-    new = [t for o in ops for t in o.inputs.values() if t not in made]
-    nbytes = sum(k.plan.size(t) for t in dict.fromkeys(new))
-    k.begin()
-    loads, which = k.move(k.load0, cores, shares(nbytes, len(cores)), k.way(new[0]))
-    k.started(loads)
-    ops_n = sum(o.cost.vector_ops for o in ops)
-    stored = shares(sum(k.plan.size(t) for t in slots), len(cores))
-    cores, stored = cores[which], stored[which]
-    k.finish(epilogue(k, cores, loads, shares(ops_n, len(cores)), 0, stored, k.way(slots[0], "store")))
+    attention = k.em.op
+    if "rope" in k.chip.execution.apart and any(o.op == "rope" for o in ops):
+        parts = [[o for o in ops if o.op == word] for word in ("rope", "kv_append")]
+    else:
+        parts = [ops]
+    for part in parts:
+        k.em.op = k.em.number_op(f"{group.label} {part[-1].op.removeprefix('kv_')}")
+        _row_kernel(k, part, cores)
     k.em.op = attention
+
+
+def _row_kernel(k: Kernels, ops: list[PlanOp], cores: Ints) -> None:
+    """Some ops' loads, work and stores, spread over the cores."""
+    made = {t for o in ops for t in o.outputs.values()}
+    new = list(dict.fromkeys(t for o in ops for t in o.inputs.values() if t not in made))
+    left = [t for o in ops for t in o.outputs.values() if k.plan.kind(t) == "kv"] or sorted(made)
+    k.begin()
+    loads, which = k.move(k.load0, cores, shares(sum(map(k.plan.size, new)), len(cores)), k.way(new[0]))
+    k.started(loads)
+    stored = shares(sum(map(k.plan.size, left)), len(cores))
+    cores, stored = cores[which], stored[which]
+    work = shares(sum(o.cost.vector_ops for o in ops), len(cores))
+    k.finish(epilogue(k, cores, loads, work, 0, stored, k.way(left[0], "store")))
 
 
 ROWS_WHOLE = frozenset({"rmsnorm", "layernorm", "softmax", "embedding"})

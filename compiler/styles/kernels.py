@@ -39,6 +39,9 @@ def engines(plan: Plan) -> list[EngineRow]:
 def emit(block: Block, em: Emitter) -> None:
     """All kernels of one unit, in order; then what the next stage needs is sent."""
     k = Kernels(block, em)
+    if block.first and em.machine.chip.execution.step_gap.value and block.plan.samples:
+        em.op = em.number_op("between steps")
+        k.host()
     for group in block.unit.work:
         em.op = em.number_op(group)
         KERNELS.get(group.kind, vector)(k, group)

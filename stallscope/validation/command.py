@@ -1,0 +1,120 @@
+"""The commands `validate` and `sensitivity`: what they read, and what they hand out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..arch import Chip, System, chip_names, load_chip
+from ..errors import StallscopeError
+from ..report.layout import grid, pairs, plain, render, section
+from .errors import Compared, Errors, compare, errors_json, errors_of
+from .fit import Fit, fit, parse
+from .predict import Predictor
+from .report import errors_table, plot
+from .sensitivity import Moved, sensitivity
+from .tables import Table, read_table
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+OURS = Path(__file__).resolve().parents[2] / "tests" / "measured"
+"""Extracts of public tables, in a clone."""
+
+
+@dataclass(frozen=True)
+class Validation:
+    """Compared rows, their errors, and a number that was looked for."""
+
+    tables: Sequence[Table]
+    compared: Sequence[Compared]
+    errors: Sequence[Errors]
+    fit: Fit | None
+
+    def text(self) -> str:
+        """The report."""
+        found = fit_text(self.fit) if self.fit else ""
+        return errors_table(self.tables, self.compared, self.errors) + found
+
+    def json(self) -> list[dict[str, Any]]:
+        """Errors by table, chip, op, dtype and bucket."""
+        return errors_json(self.errors)
+
+    def plot(self, path: Path) -> None:
+        """Write the image."""
+        plot(self.compared, path)
+
+
+def run_validation(paths: Sequence[Path], chips: Sequence[str], sample: int | None, wanted: str | None) -> Validation:
+    """Read tables (ours without any), predict their rows on the chips (all without any). Raises StallscopeError."""
+    files = list(paths) or sorted(OURS.glob("*.csv"))
+    if not files:
+        raise StallscopeError(f"no tables in {OURS}; give some with --table FILE")
+    known = {name: load_chip(name) for name in (chips or chip_names())}
+    names = {word: name for name, chip in known.items() for word in (chip.name, chip.name.replace("-", "_"), *chip.also)}
+    tables = [read_table(path, names) for path in files]
+    found: Fit | None = None
+    if wanted is not None:
+        if len(known) != 1:
+            raise StallscopeError(f"--fit {wanted}: found {len(known)} chips; expected one; name it with --chip")
+        ((name, chip),) = known.items()
+        path, low, high = parse(wanted, chip)
+
+        def median(changed: Chip) -> float:
+            rows = compare([replace(t) for t in tables], lambda _: Predictor(changed), sample or 60)
+            return float(np.median([abs(c.error) for c in rows])) if rows else float("inf")
+
+        found = fit(chip, path, low, high, median)
+    predictors = {name: Predictor(chip) for name, chip in known.items()}
+    compared = compare(tables, lambda name: predictors[name], sample)
+    return Validation(tables, compared, errors_of(compared), found)
+
+
+def fit_text(found: Fit) -> str:
+    """What was found, and how well the rows determine it."""
+    rows = [(f"{v:,.6g}", f"{100 * e:.1f} %") for v, e in zip(found.values, found.errors, strict=True)]
+    how = "the rows give no more than a bound: the range has values as good at its end" if found.open_ended else (
+        f"{100 * (found.most - found.least) / (2 * found.best):.0f} % either way are as good"
+    )
+    said = [("best", f"{found.best:,.6g} (base units)"), ("as good", f"{found.least:,.6g} to {found.most:,.6g}; {how}")]
+    return render(section(f"{found.path}: median error by value", grid(("value", "median error"), rows), pairs(said)))
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """Assumed numbers of one chip by what they do to one step."""
+
+    chip: str
+    time_ms: float
+    moved: Sequence[Moved]
+
+    def text(self) -> str:
+        """The report."""
+        rows = [(m.path, m.text, _move(m.less), _move(m.more)) for m in self.moved]
+        title = f"{self.chip}: {len(self.moved)} assumed numbers, a step of {self.time_ms:.3f} ms"
+        columns = ("number", "stands at", "10 % less", "10 % more")
+        note = plain("Change of the step's time. Whole numbers move by one at least; -: it cannot be moved alone.")
+        return render(section(title, grid(columns, rows, words=(0, 1)), note))
+
+    def json(self) -> dict[str, Any]:
+        """All numbers."""
+        return {"chip": self.chip, "time_ms": self.time_ms, "assumed": [asdict(m) for m in self.moved]}
+
+
+def _move(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:+.2f} %"
+
+
+def run_sensitivity(graph: nx.DiGraph[Any], system: System) -> Sensitivity:
+    """Every assumed number of a system's chip, 10 % less and more. Raises StallscopeError if the step cannot be run."""
+    from ..compiler.pipeline import compile_graph
+    from ..sim.run import simulate
+
+    def time(chip: Chip) -> float:
+        return float(simulate(compile_graph(graph, replace(system, chip=chip))).time_fs)
+
+    return Sensitivity(system.chip.name, time(system.chip) / 1e12, sensitivity(system.chip, time))

@@ -1,0 +1,91 @@
+"""How far predictions are from measurements: by chip, op, dtype and size."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from .cases import Case
+from .predict import Prediction, Predictor
+from .tables import LeftOut, Table
+
+ALL = "all"
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A case and its prediction."""
+
+    case: Case
+    said: Prediction
+
+    @property
+    def error(self) -> float:
+        """Predicted / measured - 1."""
+        return self.said.ms / self.case.measured_ms - 1
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Of the rows of one bucket: the median and the 90th percentile of absolute errors, and the median error."""
+
+    table: str
+    chip: str
+    op: str
+    dtype: str
+    bucket: str
+    rows: int
+    median_ape: float
+    p90_ape: float
+    bias: float
+
+
+def compare(tables: Sequence[Table], predictor: Callable[[str], Predictor], sample: int | None) -> list[Compared]:
+    """Every case, or at most `sample` of each table, the same ones each time; what cannot be predicted is counted as
+    left out."""
+    out: list[Compared] = []
+    for table in tables:
+        rows = table.cases
+        if sample is not None and sample < len(rows):
+            rows = [rows[i] for i in sorted(random.Random(1).sample(range(len(rows)), sample))]
+        for case in rows:
+            try:
+                out.append(Compared(case, predictor(case.chip)(case)))
+            except LeftOut as reason:
+                table.left_out[str(reason)] += 1
+    return out
+
+
+def errors_of(compared: Iterable[Compared]) -> list[Errors]:
+    """By table, chip, op and dtype: the bucket of all rows, then each size in the order in which it first comes."""
+    groups: dict[tuple[str, str, str, str], dict[str, list[float]]] = {}
+    for c in compared:
+        group = groups.setdefault((c.case.table, c.case.chip, c.case.op, c.case.dtype), {ALL: []})
+        group[ALL].append(c.error)
+        if c.case.bucket != ALL:
+            group.setdefault(c.case.bucket, []).append(c.error)
+    return [
+        Errors(*key, bucket, len(errors), *_numbers(errors))
+        for key, buckets in groups.items()
+        for bucket, errors in buckets.items()
+    ]
+
+
+def _numbers(errors: list[float]) -> tuple[float, float, float]:
+    values = np.array(errors)
+    median, p90 = np.quantile(np.abs(values), (0.5, 0.9))
+    return float(median), float(p90), float(np.median(values))
+
+
+def worst(compared: Sequence[Compared], count: int) -> list[Compared]:
+    """The rows of the largest absolute errors."""
+    return sorted(compared, key=lambda c: -abs(c.error))[:count]
+
+
+def errors_json(errors: Sequence[Errors]) -> list[dict[str, Any]]:
+    """Errors as plain data."""
+    return [asdict(e) for e in errors]

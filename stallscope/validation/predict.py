@@ -1,0 +1,96 @@
+"""What the model says of a case: its time, and what takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ..arch import System
+from ..errors import StallscopeError
+from . import cases
+from .cases import Case
+from .tables import LeftOut
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+    from ..arch import Chip
+
+FS_PER_MS = 10**12
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A time, and the shares of its causes, largest first."""
+
+    ms: float
+    causes: tuple[tuple[str, float], ...]
+
+
+@dataclass
+class Predictor:
+    """Predictions for one chip, each question answered once."""
+
+    chip: Chip
+    known: dict[tuple[Any, ...], Prediction | str] = field(default_factory=dict)
+
+    def __call__(self, case: Case) -> Prediction:
+        """Raises LeftOut where the model has no answer, with the reason."""
+        if case.ask not in self.known:
+            try:
+                self.known[case.ask] = _ASKS[case.ask[0]](self, *case.ask[1:])
+            except StallscopeError as error:
+                self.known[case.ask] = str(error).split(";")[0]
+        answer = self.known[case.ask]
+        if isinstance(answer, str):
+            raise LeftOut(answer)
+        return answer
+
+    def run(self, graph: nx.DiGraph[Any], tp: int = 1, warm: int = 0, eager: bool = False) -> Prediction:
+        """One graph compiled and simulated."""
+        from ..compiler.pipeline import compile_graph
+        from ..sim.run import simulate
+
+        chip = eagerly(self.chip) if eager else self.chip
+        topology = chip.link.topology if chip.link else "none"
+        result = simulate(compile_graph(graph, System(chip, tp, tp, 1, topology, chip.name), warm))
+        parts = sorted(result.critical_path_fs.items(), key=lambda part: -part[1])
+        return Prediction(result.time_fs / FS_PER_MS, tuple((name, fs / result.time_fs) for name, fs in parts if fs))
+
+
+def eagerly(chip: Chip) -> Chip:
+    """The chip with every kernel launched by the host. Raises LeftOut for a chip that does not say what that takes."""
+    gap = chip.execution.host_gap
+    if gap is None:
+        raise LeftOut(f"{chip.name} does not state execution.host_gap")
+    return chip.model_copy(update={"execution": chip.execution.model_copy(update={"launch_gap": gap})})
+
+
+def _gemm(p: Predictor, m: int, n: int, k: int, dtype: str, casts: int, copies: int) -> Prediction:
+    activation = "fp8" if dtype == "fp8" else "bf16"
+    return p.run(cases.product(m, n, k, dtype, activation, casts), warm=copies)
+
+
+def _attention(p: Predictor, *numbers: Any) -> Prediction:
+    *shape, copies = numbers
+    return p.run(cases.decode_attention(*shape), warm=copies)
+
+
+def _all_reduce(p: Predictor, nbytes: int, ways: int, eager: bool) -> Prediction:
+    return p.run(cases.all_reduce(nbytes, ways), tp=ways, eager=eager)
+
+
+def _step(
+    p: Predictor, model: str, ways: int, dtype: str, batch: int, prompt: int, out: int, how: str
+) -> Prediction:
+    from ..workloads import Request, decode_graph, load_model
+
+    context = prompt + out // 2
+    graph = decode_graph(load_model(model), Request(batch=batch, context=context, weight=dtype))
+    return p.run(graph, tp=ways)
+
+
+_ASKS: dict[str, Callable[..., Prediction]] = {
+    "gemm": _gemm, "attention": _attention, "all-reduce": _all_reduce, "step": _step,
+}  # fmt: skip

@@ -1,0 +1,167 @@
+"""Measured tables as cases: a CSV file is known by its columns, a row that is left out says why."""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..errors import StallscopeError
+from .cases import COLD, COPIES, DTYPES, Case
+
+Row = dict[str, str]
+MB = 10**6
+WEIGHTS = ((10 * MB, "under 10 MB"), (25 * MB, "10 to 25 MB"), (100 * MB, "25 to 100 MB"), (400 * MB, "100 to 400 MB"))
+CACHES = ((16 * MB, "under 16 MB"), (256 * MB, "16 to 256 MB"))
+MESSAGES = ((32 * 1024, "under 32 KiB"), (1 << 20, "32 KiB to 1 MiB"))
+CASTS = {"fp8": 6, "fp8_block": 1}
+"""Kernels beside the product that a row of that dtype holds. fp8_block: one that casts, with a scale per 128. fp8, with a
+scale per tensor that is found anew each time: clearing, the maximum, the scale, the cast, and two on single numbers; so
+many that the smallest products, 12.2 us against 2.6 in bf16, come out."""
+
+
+class LeftOut(Exception):
+    """A row that is not compared, and why."""
+
+
+@dataclass
+class Table:
+    """A file's cases, and how many rows were left out for which reason."""
+
+    name: str
+    cases: list[Case] = field(default_factory=list)
+    left_out: Counter[str] = field(default_factory=Counter)
+
+
+def read_table(path: Path, chips: dict[str, str]) -> Table:
+    """All rows of a file; `chips`: every name that a chip goes by -> the name of its file.
+
+    Raises StallscopeError for a file that cannot be read, has columns that are not known, or no time in a row.
+    """
+    table = Table(path.stem)
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            reader = csv.DictReader(file)
+            columns = set(reader.fieldnames or ())
+            kind = next((k for k in KINDS if k.columns <= columns), None)
+            if kind is None:
+                known = "; ".join(f"{k.op}: {', '.join(sorted(k.columns))}" for k in KINDS)
+                raise StallscopeError(
+                    f"{path}: found columns {', '.join(sorted(columns)) or '(none)'}; expected those of one of these "
+                    f"({known}); rename them"
+                )
+            for number, row in enumerate(reader, 2):
+                try:
+                    table.cases.append(kind.case(table.name, row, chips))
+                except LeftOut as reason:
+                    table.left_out[str(reason)] += 1
+                except (ValueError, KeyError, TypeError) as problem:
+                    raise StallscopeError(f"{path}:{number}: {problem!r}; expected numbers in its columns") from None
+    except (OSError, UnicodeDecodeError, csv.Error) as problem:
+        raise StallscopeError(f"{path}: cannot be read: {problem}") from None
+    return table
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of table: the columns that it is known by, and what makes a case of a row."""
+
+    op: str
+    columns: frozenset[str]
+    case: Callable[[str, Row, dict[str, str]], Case]
+
+
+def _chip(name: str, chips: dict[str, str]) -> str:
+    if name not in chips:
+        raise LeftOut(f"no chip file for {name}")
+    return chips[name]
+
+
+def _dtype(word: str) -> str:
+    if word not in DTYPES:
+        raise LeftOut(f"dtype {word}")
+    return DTYPES[word]
+
+
+def _bucket(size: int, limits: tuple[tuple[int, str], ...], most: str) -> str:
+    return next((name for limit, name in limits if size < limit), most)
+
+
+def _whole(row: Row, *names: str) -> Iterator[int]:
+    return (int(float(row[name])) for name in names)
+
+
+def _gemm(table: str, row: Row, chips: dict[str, str]) -> Case:
+    m, n, k = _whole(row, "m", "n", "k")
+    dtype = _dtype(row["dtype"])
+    bucket = _bucket(n * k * (1 if dtype == "fp8" else 2), WEIGHTS, "400 MB and more")
+    casts = CASTS.get(row["dtype"], 0)
+    ask = ("gemm", m, n, k, dtype, casts, COPIES)
+    chip, time = _chip(row["gpu"], chips), float(row["latency_ms"])
+    return Case(table, chip, "gemm", row["dtype"], bucket, f"m {m}, n {n}, k {k}", time, ask)
+
+
+def _attention(table: str, row: Row, chips: dict[str, str]) -> Case:
+    batch, context, heads, kv_heads, dim = _whole(row, "batch", "context", "n_heads", "n_kv_heads", "head_dim")
+    kv = _dtype(row["kv_dtype"])
+    size = 2 * batch * context * kv_heads * dim * (1 if kv == "fp8" else 2)
+    bucket = _bucket(size, CACHES, "256 MB and more")
+    ask = ("attention", batch, context, heads, kv_heads, dim, kv, COLD)
+    name = f"batch {batch}, context {context}, heads {heads}/{kv_heads}"
+    chip, time = _chip(row["gpu"], chips), float(row["latency_ms"])
+    return Case(table, chip, "decode attention", row["kv_dtype"], bucket, name, time, ask)
+
+
+def _collective(table: str, row: Row, chips: dict[str, str]) -> Case:
+    ways, nbytes = _whole(row, "num_gpus", "message_bytes")
+    if row["op"] != "all_reduce":
+        raise LeftOut(row["op"])
+    eager = "eager" in row["impl"]
+    bucket = _bucket(nbytes, MESSAGES, "1 MiB and more")
+    ask = ("all-reduce", nbytes, ways, eager)
+    chip, time = _chip(row["gpu"], chips), float(row["latency_ms"])
+    op = "all-reduce, host launch" if eager else "all-reduce"
+    return Case(table, chip, op, "bf16", bucket, f"{ways} chips, {nbytes:,} B, {row['impl']}", time, ask)
+
+
+def _step(table: str, row: Row, chips: dict[str, str]) -> Case:
+    if row["spec_decode"] not in ("", "0", "0.0"):
+        raise LeftOut("speculative decoding")
+    if not (row["n_devices"] and row["tpot_ms"] and row["isl"] and row["batch"]):
+        raise LeftOut("chips, time, batch or prompt not stated")
+    dtype = {"bf16/fp16": "bf16", "? (not recorded)": "bf16"}.get(row["dtype"], row["dtype"])
+    if dtype not in ("bf16", "fp8"):
+        raise LeftOut(f"{row['model']} in {row['dtype']}")
+    chip = _chip(row["hardware"], chips)
+    ways, batch, prompt = _whole(row, "n_devices", "batch", "isl")
+    out = int(float(row["osl"] or 0))
+    how = "request" if row["metric"].startswith("request latency") else "served" if "concurrency" in row["metric"] else ""
+    ask = ("step", model_name(row["model"]), ways, dtype, batch, prompt, out, how)
+    name = f"{row['model']} on {ways}, {row['framework']}, batch {batch}, {prompt} + {out} tokens"
+    return Case(table, chip, "step", row["dtype"], "all", name, float(row["tpot_ms"]), ask)
+
+
+def model_name(word: str) -> str:
+    """The catalogue's name of a model as tables write it."""
+    return word.lower().removeprefix("meta-").removesuffix("-instruct")
+
+
+KINDS = (
+    Kind("gemm", frozenset(("gpu", "dtype", "m", "n", "k", "latency_ms")), _gemm),
+    Kind(
+        "decode attention",
+        frozenset(("gpu", "kv_dtype", "batch", "context", "n_heads", "n_kv_heads", "head_dim", "latency_ms")),
+        _attention,
+    ),
+    Kind("all-reduce", frozenset(("gpu", "op", "impl", "num_gpus", "message_bytes", "latency_ms")), _collective),
+    Kind(
+        "step",
+        frozenset(
+            ("model", "dtype", "hardware", "n_devices", "framework", "batch", "isl", "osl", "tpot_ms", "metric",
+             "spec_decode")
+        ),
+        _step,
+    ),
+)  # fmt: skip
