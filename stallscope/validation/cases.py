@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
 DTYPES = {"bfloat16": "bf16", "float16": "fp16", "bf16": "bf16", "fp16": "fp16", "fp8": "fp8", "fp8_block": "fp8"}
 COPIES = 5  # of the weights that a benchmark of products goes round, so that they are not all found in a cache
+LATENT = 576  # elements of a latent row: 512, and 64 with the position
 COLD = 0  # caches of attention are taken as not found again
 
 
@@ -35,7 +36,7 @@ def product(m: int, n: int, k: int, weight: str, activation: str, casts: int) ->
     graph = new_graph("one product", batch=m, dtypes={"weight": weight, "activation": "bf16"})
     at = add_tensor(graph, "x", "activation", (m, k))
     for i in range(casts):
-        (at,) = add_op(graph, f"cast{i}", "silu", {"x": at}, {"out": (m, k)})
+        (at,) = add_op(graph, f"cast{i}", "quantize", {"x": at}, {"out": (m, k)})
     graph.nodes[at]["dtype"] = activation
     inputs = {"x": at, "weight": add_tensor(graph, "w", "weight", (n, k))}
     add_op(graph, "linear", "linear", inputs, {"out": (m, n)})
@@ -58,6 +59,72 @@ def decode_attention(batch: int, context: int, heads: int, kv_heads: int, head_d
     inputs |= {role: add_tensor(graph, role, "kv", cached) for role in ("k_cache", "v_cache")}
     numbers = {"heads": heads, "kv_heads": kv_heads, "head_dim": head_dim}
     add_op(graph, "attend", "attention", inputs, {"out": (batch, wide)}, **numbers)
+    return graph
+
+
+def prefill_attention(batch: int, prompt: int, heads: int, kv_heads: int, dim: int, q: str, kv: str) -> nx.DiGraph[Any]:
+    """Attention of whole prompts, causal, with rotary positions and the append to the cache."""
+    from ..workloads import add_op, add_tensor, new_graph
+
+    rows = batch * prompt
+    graph = new_graph("one prefill attention", batch, prompt, {"kv": kv, "activation": q})
+    wide, narrow = heads * dim, kv_heads * dim
+    for role, width in (("q", wide), ("k", narrow), ("v", narrow)):
+        add_tensor(graph, role, "activation", (rows, width))
+    (qr,) = add_op(graph, "q_rope", "rope", {"x": "q"}, {"out": (rows, wide)}, head_dim=dim)
+    (kr,) = add_op(graph, "k_rope", "rope", {"x": "k"}, {"out": (rows, narrow)}, head_dim=dim)
+    slot = (rows, kv_heads, 1, dim)
+    add_op(graph, "append", "kv_append", {"k": kr, "v": "v"}, {"k_slot": slot, "v_slot": slot})
+    numbers = {"heads": heads, "kv_heads": kv_heads, "head_dim": dim, "spans": ((batch, prompt, 0, 0),)}
+    add_op(graph, "attend", "attention", {"q": qr, "k": kr, "v": "v"}, {"out": (rows, wide)}, **numbers)
+    return graph
+
+
+def latent_attention(batch: int, context: int, heads: int, kv: str) -> nx.DiGraph[Any]:
+    """Latent attention of one new token per sequence over latents of 512 + 64 elements, with the append before it."""
+    from ..workloads import add_op, add_tensor, new_graph
+
+    graph = new_graph("one latent attention", batch, context, {"kv": kv})
+    q = add_tensor(graph, "q", "activation", (batch, heads * LATENT))
+    k = add_tensor(graph, "k", "activation", (batch, LATENT))
+    (q,) = add_op(graph, "q_rope", "rope", {"x": q}, {"out": (batch, heads * LATENT)}, head_dim=LATENT, rotated=64)
+    add_op(graph, "append", "kv_append", {"k": k}, {"k_slot": (batch, 1, 1, LATENT)})
+    cache = add_tensor(graph, "k_cache", "kv", (batch, 1, context, LATENT))
+    numbers = {"heads": heads, "kv_heads": 1, "head_dim": LATENT}
+    add_op(graph, "attend", "attention", {"q": q, "k": k, "k_cache": cache}, {"out": (batch, heads * 512)}, **numbers)
+    return graph
+
+
+def experts(
+    tokens: int, hidden: int, inner: int, top_k: int, count: int, ways: int, routing: str, weight: str, cast: bool
+) -> nx.DiGraph[Any]:
+    """The experts of one rank of `ways` that share them whole: routing, both products, the weighted sum."""
+    from ..workloads import add_op, add_tensor, new_graph
+    from ..workloads.routing import expert_loads
+
+    loads = expert_loads(routing, count, top_k, tokens, 0, 0)
+    mine = tuple(n for n in loads[:: ways] if n) or (1,)
+    pairs = sum(mine)
+    graph = new_graph("one mixture", batch=tokens, dtypes={"weight": weight})
+    x = add_tensor(graph, "x", "activation", (tokens, hidden))
+    scores = add_tensor(graph, "scores", "activation", (tokens, count))
+    shape = (tokens, top_k)
+    weights, chosen = add_op(graph, "topk", "topk", {"scores": scores}, {"weights": shape, "chosen": shape})
+    held = max(count // ways, len(mine))
+
+    def product(name: str, x: str, rows: int, n: int, k: int) -> str:
+        if cast and f"{x}.cast" not in graph:
+            (x,) = add_op(graph, f"{x}.cast", "quantize", {"x": x}, {"out": (rows, k)})
+            graph.nodes[x]["dtype"] = "fp8"
+        elif cast:
+            x = f"{x}.cast.out"
+        inputs = {"x": x, "chosen": chosen, "weight": add_tensor(graph, f"{name}.w", "expert", (held, n, k))}
+        return add_op(graph, name, "expert_linear", inputs, {"out": (pairs, n)}, loads=mine)[0]
+
+    gate, up = (product(name, x, tokens, inner, hidden) for name in ("gate", "up"))
+    (half,) = add_op(graph, "act", "swiglu", {"gate": gate, "up": up}, {"out": (pairs, inner)})
+    down = product("down", half, pairs, hidden, inner)
+    add_op(graph, "combine", "combine", {"x": down, "weights": weights}, {"out": (tokens, hidden)})
     return graph
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ..arch import Chip
 
 FS_PER_MS = 10**12
+CHUNK = 512  # tokens of a prompt that are read in one step
 
 
 @dataclass(frozen=True)
@@ -81,16 +82,54 @@ def _all_reduce(p: Predictor, nbytes: int, ways: int, eager: bool) -> Prediction
     return p.run(cases.all_reduce(nbytes, ways), tp=ways, eager=eager)
 
 
+def _prefill_attention(p: Predictor, *numbers: Any) -> Prediction:
+    return p.run(cases.prefill_attention(*numbers))
+
+
+def _mla(p: Predictor, *numbers: Any) -> Prediction:
+    return p.run(cases.latent_attention(*numbers))
+
+
+def _moe(p: Predictor, *numbers: Any) -> Prediction:
+    return p.run(cases.experts(*numbers))
+
+
 def _step(
     p: Predictor, model: str, ways: int, dtype: str, batch: int, prompt: int, out: int, how: str
 ) -> Prediction:
+    """A decode step at the mean context. What else the measured time per token holds: `served`, that the other
+    sequences' prompts are read in between, each once while a sequence puts out its `out` tokens; `request`, that all
+    prompts are read in first."""
     from ..workloads import Request, decode_graph, load_model
 
-    context = prompt + out // 2
-    graph = decode_graph(load_model(model), Request(batch=batch, context=context, weight=dtype))
-    return p.run(graph, tp=ways)
+    known = load_model(model)
+    formats = {"weight": "fp8", "cast": "fp8", "embedding": "bf16", "head": "bf16"} if dtype == "fp8" else {}
+    if dtype == "bf16":
+        formats = {"weight": "bf16"}
+    step = decode_graph(known, Request(batch=batch, context=prompt + out // 2, **formats))
+    said = p.run(step, tp=ways)
+    readings = {"served": batch - 1, "request": batch}.get(how, 0)
+    if not readings or not out:
+        return said
+    chunk = min(prompt, CHUNK)
+    before = (prompt - chunk) // 2  # the cache that a chunk meets on average
+    first = decode_graph(known, Request(phase="prefill", prompt=chunk, context=before, **formats))
+    beside = readings * _cached(p, ("prompt", model, ways, dtype, chunk, before), first, ways) * prompt / chunk / out
+    total = said.ms + beside
+    parts = [(name, share * said.ms / total) for name, share in said.causes] + [("prompts", beside / total)]
+    return Prediction(total, tuple(sorted(parts, key=lambda part: -part[1])))
+
+
+def _cached(p: Predictor, key: tuple[Any, ...], graph: nx.DiGraph[Any], ways: int) -> float:
+    """Milliseconds of a graph, each key once."""
+    if key not in p.known:
+        p.known[key] = p.run(graph, tp=ways)
+    answer = p.known[key]
+    assert isinstance(answer, Prediction)
+    return answer.ms
 
 
 _ASKS: dict[str, Callable[..., Prediction]] = {
-    "gemm": _gemm, "attention": _attention, "all-reduce": _all_reduce, "step": _step,
+    "gemm": _gemm, "attention": _attention, "prefill attention": _prefill_attention, "mla": _mla, "moe": _moe,
+    "all-reduce": _all_reduce, "step": _step,
 }  # fmt: skip

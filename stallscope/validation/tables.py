@@ -15,10 +15,12 @@ Row = dict[str, str]
 MB = 10**6
 WEIGHTS = ((10 * MB, "under 10 MB"), (25 * MB, "10 to 25 MB"), (100 * MB, "25 to 100 MB"), (400 * MB, "100 to 400 MB"))
 CACHES = ((16 * MB, "under 16 MB"), (256 * MB, "16 to 256 MB"))
+PROMPTS = ((1024, "under 1,024 tokens"), (4096, "1,024 to 4,096 tokens"))
+TOKENS = ((8, "under 8 tokens"), (64, "8 to 64 tokens"))
 MESSAGES = ((32 * 1024, "under 32 KiB"), (1 << 20, "32 KiB to 1 MiB"))
-CASTS = {"fp8": 6, "fp8_block": 1}
-"""Kernels beside the product that a row of that dtype holds. fp8_block: one that casts, with a scale per 128. fp8, with a
-scale per tensor that is found anew each time: clearing, the maximum, the scale, the cast, and two on single numbers; so
+CASTS = {("fp8", "TRTLLM"): 6}
+"""Kernels beside the product that a row of that dtype and framework holds, where it is not the one that casts. A scale
+per tensor that is found anew each time takes clearing, the maximum, the scale, the cast, and two on single numbers: so
 many that the smallest products, 12.2 us against 2.6 in bf16, come out."""
 
 
@@ -97,7 +99,7 @@ def _gemm(table: str, row: Row, chips: dict[str, str]) -> Case:
     m, n, k = _whole(row, "m", "n", "k")
     dtype = _dtype(row["dtype"])
     bucket = _bucket(n * k * (1 if dtype == "fp8" else 2), WEIGHTS, "400 MB and more")
-    casts = CASTS.get(row["dtype"], 0)
+    casts = CASTS.get((row["dtype"], row.get("framework", "")), 1) if dtype == "fp8" else 0
     ask = ("gemm", m, n, k, dtype, casts, COPIES)
     chip, time = _chip(row["gpu"], chips), float(row["latency_ms"])
     return Case(table, chip, "gemm", row["dtype"], bucket, f"m {m}, n {n}, k {k}", time, ask)
@@ -112,6 +114,47 @@ def _attention(table: str, row: Row, chips: dict[str, str]) -> Case:
     name = f"batch {batch}, context {context}, heads {heads}/{kv_heads}"
     chip, time = _chip(row["gpu"], chips), float(row["latency_ms"])
     return Case(table, chip, "decode attention", row["kv_dtype"], bucket, name, time, ask)
+
+
+def _prefill(table: str, row: Row, chips: dict[str, str]) -> Case:
+    batch, prompt, heads, kv_heads, dim = _whole(
+        row, "batch_size", "isl", "num_heads", "num_key_value_heads", "head_dim"
+    )
+    q, kv = _dtype(row["attn_dtype"]), _dtype(row["kv_cache_dtype"])
+    bucket = _bucket(prompt, PROMPTS, "4,096 tokens and more")
+    name = f"batch {batch}, {prompt} tokens, heads {heads}/{kv_heads}"
+    ask = ("prefill attention", batch, prompt, heads, kv_heads, dim, q, kv)
+    chip, time = _chip(row["gpu"], chips), float(row["latency_ms"])
+    return Case(table, chip, "prefill attention", row["attn_dtype"], bucket, name, time, ask)
+
+
+def _latent(table: str, row: Row, chips: dict[str, str]) -> Case:
+    batch, context, heads = _whole(row, "batch", "context", "num_heads")
+    kv = _dtype(row["kv_cache_dtype"])
+    bucket = _bucket(batch * context * 576 * (1 if kv == "fp8" else 2), CACHES, "256 MB and more")
+    ask = ("mla", batch, context, heads, kv)
+    chip, time = _chip(row["gpu"], chips), float(row["latency_ms"])
+    name = f"batch {batch}, context {context}, heads {heads}"
+    return Case(table, chip, "mla", row["kv_cache_dtype"], bucket, name, time, ask)
+
+
+FORMATS = {"bfloat16": ("bf16", False), "fp8": ("fp8", True), "fp8_block": ("fp8/128x128s32", True)}
+FORMATS["w4a16_mxfp4"] = ("mxfp4", False)
+
+
+def _moe(table: str, row: Row, chips: dict[str, str]) -> Case:
+    tokens, hidden, inner, top_k, count, tp, ep = _whole(
+        row, "num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size"
+    )
+    if row["moe_dtype"] not in FORMATS:
+        raise LeftOut(f"experts in {row['moe_dtype']}")
+    weight, cast = FORMATS[row["moe_dtype"]]
+    word = row["distribution"]
+    routing = f"power:{word.rpartition('_')[2]}" if word.startswith("power") else "uniform"
+    ask = ("moe", tokens, hidden, inner // tp, top_k, count, ep, routing, weight, cast)
+    chip, time = _chip(row["gpu"], chips), float(row["latency_ms"])
+    name = f"{row['model_like']}, {tokens} tokens, tp {tp}, ep {ep}, {word}"
+    return Case(table, chip, "moe", row["moe_dtype"], _bucket(tokens, TOKENS, "64 tokens and more"), name, time, ask)
 
 
 def _collective(table: str, row: Row, chips: dict[str, str]) -> Case:
@@ -132,7 +175,7 @@ def _step(table: str, row: Row, chips: dict[str, str]) -> Case:
     if not (row["n_devices"] and row["tpot_ms"] and row["isl"] and row["batch"]):
         raise LeftOut("chips, time, batch or prompt not stated")
     dtype = {"bf16/fp16": "bf16", "? (not recorded)": "bf16"}.get(row["dtype"], row["dtype"])
-    if dtype not in ("bf16", "fp8"):
+    if dtype not in ("bf16", "fp8", "fp4"):
         raise LeftOut(f"{row['model']} in {row['dtype']}")
     chip = _chip(row["hardware"], chips)
     ways, batch, prompt = _whole(row, "n_devices", "batch", "isl")
@@ -154,6 +197,23 @@ KINDS = (
         "decode attention",
         frozenset(("gpu", "kv_dtype", "batch", "context", "n_heads", "n_kv_heads", "head_dim", "latency_ms")),
         _attention,
+    ),
+    Kind(
+        "prefill attention",
+        frozenset(
+            ("gpu", "attn_dtype", "kv_cache_dtype", "batch_size", "isl", "num_heads", "num_key_value_heads",
+             "head_dim", "latency_ms")
+        ),
+        _prefill,
+    ),
+    Kind("mla", frozenset(("gpu", "kv_cache_dtype", "num_heads", "batch", "context", "latency_ms", "mla_dtype")), _latent),
+    Kind(
+        "moe",
+        frozenset(
+            ("gpu", "moe_dtype", "num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size",
+             "moe_ep_size", "distribution", "latency_ms")
+        ),
+        _moe,
     ),
     Kind("all-reduce", frozenset(("gpu", "op", "impl", "num_gpus", "message_bytes", "latency_ms")), _collective),
     Kind(
