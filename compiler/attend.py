@@ -119,3 +119,12 @@ def plain_decode(group: Group) -> bool:
     if op is None or not {o.op for o in group.ops} <= PLAIN or not {"v", "v_cache"} <= set(op.inputs):
         return False
     return bool(op.cost.batch_gemms) and "sinks" not in op.inputs
+
+
+def latent_decode(group: Group) -> bool:
+    """The same over latents, which are keys and values in one."""
+    op = next((o for o in group.ops if o.op == "attention"), None)
+    if op is None or not {o.op for o in group.ops} <= PLAIN or "k_cache" not in op.inputs or "v" in op.inputs:
+        return False
+    alone = op.dims["rows"] == op.dims["seqs"] and "spans" not in op.data and "window" not in op.data
+    return alone and op.dims["kv_heads"] == 1 and "sinks" not in op.inputs

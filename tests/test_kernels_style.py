@@ -30,6 +30,11 @@ FREE = {  # memory, links and launches that cost next to nothing
     "load__port": 1e9,
     "store__port": 1e9,
     "execution__launch_gap": 0,
+    "execution__prologue": 0,
+    "execution__epilogue": 0,
+    "execution__step": 0,
+    "load__copy_latency": 0,
+    "matrix__availability__bf16": 1.0,
 }
 
 
@@ -183,7 +188,8 @@ def test_each_kernel_has_one_launch_and_one_barrier() -> None:
         assert int(((body.opcode == Opcode.BARRIER) & at_launcher).sum()) == kernels
     layer = next(body for body in program.bodies if body.name.startswith("layer"))
     names = [program.ops[op].name.rpartition(".")[2] for op in dict.fromkeys(layer.op.tolist())]
-    assert len(names) == 7, f"two norms, QKV, attention, output, gate and up, down: {names}"
+    whole = [n for n in names if not n.endswith((" rope", " append", " sum"))]
+    assert len(whole) == 8, f"two norms, QKV, attention, output, gate and up, their product, down: {names}"
 
 
 @pytest.mark.parametrize("overlap", ["none", "programmatic"])
@@ -243,15 +249,16 @@ def test_few_columns_are_split_along_their_sum() -> None:
     program = compiled(linear_graph(1, 1024, 16_384))
     (body,) = program.bodies
     busy = np.unique(body.engine[of_kind(program, body, "load") & (body.kind == 0)])
-    assert len(busy) > 100, (
-        "an unsplit product of 1,024 columns of at least 8 keeps 128 cores busy only with tiny tiles"
-    )
+    assert len(busy) > 1024 // 64, "16 tiles of 64 columns keep 16 cores busy; parts of the sum keep more"
     partial = moved(program, "activation", write=True) - 1024 * 2
+    assert partial
     assert partial % (1024 * 4) == 0, "partial sums are fp32, one row of them per part"
+    launches = [body.opcode == Opcode.LAUNCH for body in program.bodies]
+    assert sum(int(x.sum()) for x in launches) == 2, "the product, and the kernel that adds its parts"
 
 
 def test_a_long_cache_is_read_by_all_cores() -> None:
-    for context, least in ((64, 8), (16_384, 128)):
+    for context, least in ((64, 8), (16_384, 32)):
         program = compiled(graph_of("llama-3.1-8b", context=context))
         body = next(b for b in program.bodies if b.name.startswith("layer"))
         reads = of_kind(program, body, "load") & (body.kind == program.kinds.index("kv"))
@@ -311,13 +318,12 @@ def test_free_compute_leaves_the_memory_bound() -> None:
     assert served <= run.time_fs <= 1.02 * served + latencies + 10**9
 
 
-def test_a_small_window_shows_as_latency() -> None:
-    """Little's law: 8 KiB in flight per core and 373 ns give at most 132 x 8 KiB / 373 ns = 2.9 TB/s."""
-    graph = linear_graph(1, 132 * 256, 8192)
-    narrow = simulate(compiled(graph, with_fact(h100(), load__bytes_in_flight=8192)))
+def test_one_tile_buffer_shows_as_latency() -> None:
+    """Little's law: with one buffer, a tile comes once in the latency of a copy, unless the sum is cut up for it."""
+    graph = linear_graph(1, 132 * 64, 8192)
+    narrow = simulate(compiled(graph, with_fact(h100(), execution__stages_fact=1)))
     wide = simulate(compiled(graph))
-    latency = float(h100().tier("hbm").latency.value)
-    assert narrow.time_fs > weights_of(graph) / (132 * 8192) * latency
+    assert narrow.time_fs > wide.time_fs
     assert narrow.critical_path_fs["latency:hbm"] > 5 * wide.critical_path_fs["latency:hbm"]
 
 
@@ -334,7 +340,7 @@ def test_overlap_is_never_slower(model: str, request_: dict[str, Any]) -> None:
 def test_overlap_hides_launches() -> None:
     graph = graph_of("llama-3.1-8b")
     plain, overlapped = run_on(h100(), graph), run_on(with_fact(h100(), execution__overlap="programmatic"), graph)
-    assert overlapped.critical_path_fs.get("launch", 0) < 0.5 * plain.critical_path_fs["launch"]
+    assert overlapped.critical_path_fs.get("launch", 0) < 0.7 * plain.critical_path_fs["launch"]  # kernels shorter than a launch hide none
 
 
 @pytest.mark.parametrize("tp", [2, 4, 8])
@@ -358,6 +364,10 @@ def test_launches_cost_their_gap() -> None:
     graph = graph_of("llama-3.2-1b")
     without = run_on(with_fact(h100(), execution__launch_gap=0), graph)
     with_gap = run_on(h100(), graph)
-    kernels = sum(op.count for op in with_gap.ops)
+    program = with_gap.program
+    kernels = sum(
+        segment.repeat * int((program.bodies[segment.body].opcode == Opcode.LAUNCH).sum()) for segment in program.segments
+    )
     gap = kernels * float(h100().execution.launch_gap.value)
-    assert with_gap.time_fs - without.time_fs == pytest.approx(gap, rel=0.02)
+    # With free launches more sums are cut into parts, each with a kernel that adds them.
+    assert with_gap.time_fs - without.time_fs == pytest.approx(gap, rel=0.06)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..attend import ATTENDS, Attend, Items, attend, attend_op, plain_decode
+from ..attend import ATTENDS, Attend, Items, attend, attend_op, latent_decode, plain_decode
 from ..machine import VECTOR
 from ..plan import Group, PlanOp
 from ..program import Dep, Ints, ints
@@ -26,7 +26,7 @@ def attention_kernel(k: Kernels, group: Group) -> None:
     op = attend_op(group)
     if op is None:
         _around(k, group)
-    elif plain_decode(group):
+    elif plain_decode(group) or latent_decode(group):
         attention(k, group)
     else:
         _flash(k, group, attend(op))

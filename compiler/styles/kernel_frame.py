@@ -57,12 +57,14 @@ class Kernels:
         else:
             self._wait(self.launch, self.before, 0)
         if prologue:
-            self.launch = self.em.hold(launcher, prologue, KERNEL)
+            ready = self.em.hold(launcher, prologue, KERNEL)
+            self.em.after(ready, self.launch, Dep.ORDER)
+            self.launch = ready
 
     def host(self) -> None:
         """What the host does between two steps: the first launch comes behind it in the launcher's queue."""
         launcher = self.em.machine.engine("launcher")
-        gap = self.em.hold(launcher, int(self.chip.execution.step_gap.value), HOST, opcode=Opcode.LAUNCH)
+        gap = self.em.hold(launcher, int(self.chip.execution.step_gap.value), HOST)
         self.em.after_slot(gap, 0, Dep.ORDER)
 
     def _wait(self, to: Ints, pred: Ints | None, slot: int) -> None:
@@ -174,7 +176,8 @@ def stream(k: Kernels, tiles: Tiles) -> tuple[Ints, Ints]:
         k.em.after(load[late[which]], user[which][late[which]], Dep.WAR)
     # Queue order: piece by piece, a piece's operand first (with overlap: behind the weights that may already come).
     wide = 4 * (steps + 1)
-    at, behind = cta * wide + 4 * step, cta * wide + 4 * np.maximum(step, ahead) - 2 * (not single)
+    at = cta * wide + 4 * step
+    behind = np.where(step < ahead, cta * wide + 4 * ahead - 2, at)
     turn = cta * wide + 4 * np.maximum(step, ahead - 1) + 3
     k.em.sort(start, np.concatenate([
         behind[x[1]], behind[x_again[1]], at[w[1]], at[w_again[1]], turn, *([turn - 1] if takes is not compute else []),

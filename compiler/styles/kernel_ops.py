@@ -72,7 +72,7 @@ def _one_gemm(k: Kernels, group: Group, g: Gemm) -> None:
     steps = shares(t.steps, pieces)
     hold = np.stack([step_fs(chip, dtype, t.rows, t.columns, steps * -(-int(k_) // t.steps), steps) for k_ in ks])[part]
     tokens = np.tile(rows, t.split * len(cols))
-    shared = min(chip.execution.cluster, len(cols))
+    shared = min(chip.execution.cluster, len(cols)) if k.block.home(x) == k.near else 1
     operand = with_pieces(-(-tokens * ks[part] * xbits // (8 * shared)), pieces)
     numbers = np.arange(ctas)
     # Each core of a cluster loads its share of a row tile's activation: the first `shared` column tiles read all of it.
@@ -189,16 +189,17 @@ def attention(k: Kernels, group: Group) -> None:
     plan, chip = k.plan, k.chip
     op = next(o for o in group.ops if o.op == "attention")
     c, cache = op.cost, op.inputs["k_cache"]
-    pairs, tokens = c.batch_gemms // 2, c.n - 1
-    total = c.reads[cache] + c.reads[op.inputs["v_cache"]]
+    pairs, tokens = op.dims["rows"] * op.dims["kv_heads"], op.dims["T"]
+    wide = op.dims["v_dim"]
+    total = sum(c.reads[op.inputs[r]] for r in ("k_cache", "v_cache") if r in op.inputs)
     dtype = matrix_dtype(chip, plan.dtype(cache), plan.dtype(op.inputs["q"]))
-    products = int((step_fs(chip, dtype, c.m, MIN_TOKENS, c.k) + step_fs(chip, dtype, c.m, c.k, MIN_TOKENS)).max())
-    scores = [-(-n * MIN_TOKENS // (c.n * pairs)) for n in (c.vector_ops, c.special_ops)]
+    products = int((step_fs(chip, dtype, c.m, MIN_TOKENS, c.k) + step_fs(chip, dtype, c.m, wide, MIN_TOKENS)).max())
+    scores = [-(-n * MIN_TOKENS // ((tokens + 1) * pairs)) for n in (c.vector_ops, c.special_ops)]
     products += int(vector_fs(chip, *scores).max()) + SOFTMAX_CHAIN * latency_fs(chip, VECTOR)
     start = chip.execution.prologue
     if c.m > 1:
         start = chip.execution.attention_start.get(plan.dtype(cache), start)  # type: ignore[call-overload]
-    partial = c.m * (c.k + 2) * PARTIAL  # results and the two numbers of a softmax, for each query head of the pair
+    partial = c.m * (wide + 2) * PARTIAL  # results and the two numbers of a softmax, for each query head of the pair
     stages = max(1, min(k.stages, int(chip.tiers[0].capacity.value) // max(1, MIN_TOKENS * total // (tokens * pairs))))
     split = attention_split(
         chip, k.block.home(cache), pairs, tokens, total / (tokens * pairs), products, stages, int(start.value), partial
@@ -209,8 +210,8 @@ def attention(k: Kernels, group: Group) -> None:
     pieces = -(-steps // grain)
     edges = np.concatenate([[0], np.cumsum(part)]) * total // (tokens * pairs)
     size = np.diff(edges)
-    q = sum(c.reads[op.inputs[r]] for r in ("q", "k", "v"))
-    append(k, group, np.arange(min(k.cores, pairs)))
+    q = sum(c.reads[op.inputs[r]] for r in ("q", "k", "v") if r in op.inputs)
+    append(k, group, np.arange(min(k.cores, max(pairs, q // OPERAND))))
     for _ in range(int(chip.execution.attention_helpers.value) if chip.execution.attention_helpers else 0):
         k.begin()
         helper = k.em.hold(k.vector0, latency_fs(chip, VECTOR), VECTOR)
@@ -227,7 +228,7 @@ def attention(k: Kernels, group: Group) -> None:
 
     def tail(cores: Ints, done: Ints) -> Ints:
         n = len(cores)
-        ops = shares(pairs * (2 * c.m * (c.k + 2) * split if split > 1 else c.m * c.k), n)
+        ops = shares(pairs * (2 * c.m * (wide + 2) * split if split > 1 else c.m * wide), n)
         return epilogue(k, cores, done, ops, shares(pairs * c.m, n), shares(plan.size(out), n), k.way(out, "store"))
 
     if split == 1:
@@ -239,7 +240,7 @@ def attention(k: Kernels, group: Group) -> None:
         k.em.after(stores, last, Dep.RAW)
         k.finish(stores)
         product, k.em.op = k.em.op, k.em.number_op(f"{group.label} sum")
-        cores = np.arange(min(k.cores, pairs))
+        cores = np.arange(min(k.cores, max(pairs, pairs * partial // OPERAND)))
         k.begin()
         loads = k.em.move(
             k.load0 + cores, shares(len(core) * partial, len(cores)), [k.scratch(False)] * len(cores)
