@@ -333,7 +333,7 @@ class Execution(Strict):
     prologue: Annotated[Fact, Quantity("time0")] = _default("time0", "0 ns")
     """From the launch of a kernel that works on tiles to its first loads: parameters, addresses, barriers."""
     attention_start: dict[Dtype, Annotated[Fact, Quantity("time0")]] = Field(default_factory=dict)
-    """The prologue of attention of grouped heads over a KV cache of that dtype, where it is another than of products."""
+    """The prologue of attention of grouped heads over a KV cache of that dtype, where not that of products."""
     attention_helpers: Count | None = None
     """Small kernels that run before attention in every step: offsets of the sequences, plans of the parts."""
     epilogue: Annotated[Fact, Quantity("time0")] = _default("time0", "0 ns")
@@ -345,7 +345,7 @@ class Execution(Strict):
     cluster_fact: Count = _default_alias("cluster")
     """Cores that share the loads of an operand which they all need."""
     step_gap: Annotated[Fact, Quantity("time0")] = _default("time0", "0 ns")
-    """The host between two steps that sample a token: the token comes back, the next step is put together and started."""
+    """The host between two steps that sample a token: the token comes back, the next step is started."""
     host_gap: Annotated[Fact, Quantity("time0")] | None = None
     """From one kernel to the next where each is launched by the host (`--eager`) and not by a graph on the chip."""
     apart: tuple[Literal["rope", "kv_append", "swiglu", "silu", "gelu"], ...] = ()

@@ -18,8 +18,8 @@ class Round:
 
 
 def rounds(kind: str, nbytes: int, ways: int, link: Link) -> list[Round]:
-    """The fastest known schedule on an idle link, at the rate that it sustains, for a message of `nbytes` (the result of a gather, the sum of a
-    reduction)."""
+    """The fastest known schedule on an idle link, at the rate that it sustains, for a message of `nbytes` (the result
+    of a gather, the sum of a reduction)."""
     choices = [make(nbytes, ways) for make in SCHEDULES[kind][link.topology == "ring"]]
     share = float(link.availability.value) if link.availability else 1.0
     peers = (ways - 2) * int(link.peer.value)

@@ -27,7 +27,7 @@ def place(plan: Plan, policy: str = "reuse") -> Plan:
 
 def keep_warm(plan: Plan, copies: int) -> None:
     """A repeated step, `copies` of everything that it reads taking turns: if they fit into the part of the nearest
-    shared tier in which things are found again, they are read from there; else, as the oldest goes first, nothing is."""
+    shared tier in which things are found again, they are read from there; else, as the oldest goes first, none is."""
     near = next(t for t in plan.chip.tiers if t.scope == "chip")
     room = int(near.capacity.value) * (float(near.reuse.value) if near.reuse else 1.0)
     for stage in plan.stages:

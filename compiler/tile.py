@@ -172,7 +172,8 @@ def attention_split(
     chip: Chip, home: str, pairs: int, tokens: int, token_bytes: float, step: int, stages: int, start: int, partial: int
 ) -> int:
     """Into how many parts the cached tokens of each sequence and KV head are cut: those of least estimated time; ties:
-    fewer. `step`: time of MIN_TOKENS tokens, with `stages` buffers for as many; `start`: of a part's beginning; `partial`: bytes of a part's result."""
+    fewer. `step`: time of MIN_TOKENS tokens, with `stages` buffers for as many; `start`: of a part's beginning;
+    `partial`: bytes of a part's result."""
     cores, tier, near = int(chip.cores.value), chip.tier(home), next(c for c in chip.tiers if c.scope == "chip")
     e = chip.execution
     far = FS_PER_S / (float(tier.bandwidth.value) * float(tier.availability.value if tier.availability else 1))

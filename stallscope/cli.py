@@ -231,9 +231,13 @@ def _version(wanted: bool) -> None:
 @app.command()
 @command
 def validate(
-    table: Annotated[list[Path] | None, typer.Option(help="Measured table, CSV (docs/validation.md). Default: ours.")] = None,
+    table: Annotated[
+        list[Path] | None, typer.Option(help="Measured table, CSV (docs/validation.md). Default: ours.")
+    ] = None,
     chip: Annotated[list[str] | None, typer.Option(metavar="NAME|FILE", help="Only rows of these chips.")] = None,
-    sample: Annotated[int | None, typer.Option(min=1, help="At most so many rows of a table, the same each time.")] = None,
+    sample: Annotated[
+        int | None, typer.Option(min=1, help="At most so many rows of a table, the same each time.")
+    ] = None,
     fit: Annotated[
         str | None, typer.Option(metavar="NAME=LOW:HIGH", help="Find this number of the chip file from the rows.")
     ] = None,

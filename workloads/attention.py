@@ -142,9 +142,7 @@ def add_latent_attention(b: Builder, attention: LatentAttention, x: str, absorbe
     return b.linear("self_attn.o_proj", out, "row", later)
 
 
-def _index(
-    b: Builder, attention: LatentAttention, indexer: Indexer, x: str, low: str, spans: tuple[Span, ...]
-) -> str:
+def _index(b: Builder, attention: LatentAttention, indexer: Indexer, x: str, low: str, spans: tuple[Span, ...]) -> str:
     """The indexer's queries, its own key of each token, and its choice of cached tokens."""
     name, wide = "self_attn.indexer", indexer.heads * indexer.head_dim
     sizes = {"head_dim": indexer.head_dim, "rotated": attention.qk_rope_head_dim}

@@ -212,9 +212,7 @@ def _shared(
     return (loads, filled), (again, more)
 
 
-def epilogue(
-    k: Kernels, core: Ints, after: Ints, ops: Any, special: Any, nbytes: Ints, way: Way
-) -> Ints:
+def epilogue(k: Kernels, core: Ints, after: Ints, ops: Any, special: Any, nbytes: Ints, way: Way) -> Ints:
     """A vector tail and the store of the results; returns what completes each: the stores, or the tails without one."""
     n = len(core)
     tail = k.em.hold(k.vector0 + core, vector_fs(k.chip, ops, special), VECTOR, latency_fs(k.chip, VECTOR), n=n)

@@ -122,7 +122,7 @@ def with_pieces(total: Ints, pieces: int) -> Ints:
 
 @dataclass(frozen=True)
 class Outputs:
-    """What is left to do with the sums of a group's product: biases, elementwise work, stores. Shared evenly by CTAs."""
+    """What is left to do with the sums of a group's product: biases, elementwise work, stores. Shared by all CTAs."""
 
     ctas: int
     vector: int
@@ -242,9 +242,7 @@ def attention(k: Kernels, group: Group) -> None:
         product, k.em.op = k.em.op, k.em.number_op(f"{group.label} sum")
         cores = np.arange(min(k.cores, max(pairs, pairs * partial // OPERAND)))
         k.begin()
-        loads = k.em.move(
-            k.load0 + cores, shares(len(core) * partial, len(cores)), [k.scratch(False)] * len(cores)
-        )
+        loads = k.em.move(k.load0 + cores, shares(len(core) * partial, len(cores)), [k.scratch(False)] * len(cores))
         k.started(loads)
         k.finish(tail(cores, loads))
         k.em.op = product

@@ -172,6 +172,12 @@ CAUSES = (
         ("read/write turnaround",),
     ),
     Definition("link", "Chip-to-chip bandwidth or latency: all-reduce, all-gather and sends between stages."),
+    Definition(
+        "kernel",
+        "What a kernel itself takes beside its work: from its launch to its first loads, and from the last product of "
+        "a tile to its results.",
+    ),
+    Definition("host", "The host between two steps: the token comes back, the next step is put together and started."),
     Definition("launch", "Launch latency of kernels, and the barrier between one kernel and the next."),
     Definition(
         "buffer", "On engines only: no buffer slot is free, since what is in it is still being used (a WAR edge)."

@@ -1,1 +1,1 @@
-"""Predictions against measured tables: which rows there are, what the model says of each, and how far apart they are."""
+"""Predictions against measured tables: rows, what the model says of each, and how far apart they are."""

@@ -103,7 +103,7 @@ def experts(
     from ..workloads.routing import expert_loads
 
     loads = expert_loads(routing, count, top_k, tokens, 0, 0)
-    mine = tuple(n for n in loads[:: ways] if n) or (1,)
+    mine = tuple(n for n in loads[::ways] if n) or (1,)
     pairs = sum(mine)
     graph = new_graph("one mixture", batch=tokens, dtypes={"weight": weight})
     x = add_tensor(graph, "x", "activation", (tokens, hidden))

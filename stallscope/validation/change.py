@@ -27,6 +27,8 @@ def change(chip: Chip, path: str, value: float) -> Chip:
 def _changed(part: Any, path: list[str], value: float) -> Any:
     if isinstance(part, Fact):
         return part.model_copy(update={"value": value, "text": f"{value:g}"})
+    if not path:
+        raise StallscopeError(f"{part}: several numbers of one origin; expected a single number")
     name, rest = path[0], path[1:]
     if isinstance(part, tuple):
         return tuple(_changed(x, rest, value) if x.name == name else x for x in part)

@@ -55,13 +55,15 @@ def run_validation(paths: Sequence[Path], chips: Sequence[str], sample: int | No
     if not files:
         raise StallscopeError(f"no tables in {OURS}; give some with --table FILE")
     known = {name: load_chip(name) for name in (chips or chip_names())}
-    names = {word: name for name, chip in known.items() for word in (chip.name, chip.name.replace("-", "_"), *chip.also)}
+    names = {
+        word: name for name, chip in known.items() for word in (chip.name, chip.name.replace("-", "_"), *chip.also)
+    }
     tables = [read_table(path, names) for path in files]
     found: Fit | None = None
     if wanted is not None:
         if len(known) != 1:
             raise StallscopeError(f"--fit {wanted}: found {len(known)} chips; expected one; name it with --chip")
-        ((name, chip),) = known.items()
+        (chip,) = known.values()
         path, low, high = parse(wanted, chip)
 
         def median(changed: Chip) -> float:
@@ -77,8 +79,10 @@ def run_validation(paths: Sequence[Path], chips: Sequence[str], sample: int | No
 def fit_text(found: Fit) -> str:
     """What was found, and how well the rows determine it."""
     rows = [(f"{v:,.6g}", f"{100 * e:.1f} %") for v, e in zip(found.values, found.errors, strict=True)]
-    how = "the rows give no more than a bound: the range has values as good at its end" if found.open_ended else (
-        f"{100 * (found.most - found.least) / (2 * found.best):.0f} % either way are as good"
+    how = (
+        "the rows give no more than a bound: the range has values as good at its end"
+        if found.open_ended
+        else (f"{100 * (found.most - found.least) / (2 * found.best):.0f} % either way are as good")
     )
     said = [("best", f"{found.best:,.6g} (base units)"), ("as good", f"{found.least:,.6g} to {found.most:,.6g}; {how}")]
     return render(section(f"{found.path}: median error by value", grid(("value", "median error"), rows), pairs(said)))

@@ -94,9 +94,7 @@ def _moe(p: Predictor, *numbers: Any) -> Prediction:
     return p.run(cases.experts(*numbers))
 
 
-def _step(
-    p: Predictor, model: str, ways: int, dtype: str, batch: int, prompt: int, out: int, how: str
-) -> Prediction:
+def _step(p: Predictor, model: str, ways: int, dtype: str, batch: int, prompt: int, out: int, how: str) -> Prediction:
     """A decode step at the mean context. What else the measured time per token holds: `served`, that the other
     sequences' prompts are read in between, each once while a sequence puts out its `out` tokens; `request`, that all
     prompts are read in first."""

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..arch import Chip
+from ..arch.units import KINDS
 from ..errors import StallscopeError
 from .change import change, kind_of
-from ..arch.units import KINDS
 
 STEP = 0.1
 

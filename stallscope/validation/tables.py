@@ -180,7 +180,9 @@ def _step(table: str, row: Row, chips: dict[str, str]) -> Case:
     chip = _chip(row["hardware"], chips)
     ways, batch, prompt = _whole(row, "n_devices", "batch", "isl")
     out = int(float(row["osl"] or 0))
-    how = "request" if row["metric"].startswith("request latency") else "served" if "concurrency" in row["metric"] else ""
+    how = (
+        "request" if row["metric"].startswith("request latency") else "served" if "concurrency" in row["metric"] else ""
+    )
     ask = ("step", model_name(row["model"]), ways, dtype, batch, prompt, out, how)
     name = f"{row['model']} on {ways}, {row['framework']}, batch {batch}, {prompt} + {out} tokens"
     return Case(table, chip, "step", row["dtype"], "all", name, float(row["tpot_ms"]), ask)
@@ -206,7 +208,9 @@ KINDS = (
         ),
         _prefill,
     ),
-    Kind("mla", frozenset(("gpu", "kv_cache_dtype", "num_heads", "batch", "context", "latency_ms", "mla_dtype")), _latent),
+    Kind(
+        "mla", frozenset(("gpu", "kv_cache_dtype", "num_heads", "batch", "context", "latency_ms", "mla_dtype")), _latent
+    ),
     Kind(
         "moe",
         frozenset(

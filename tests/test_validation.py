@@ -1,0 +1,111 @@
+"""Predictions against tables: what is read, left out, counted and found."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from stallscope import load_chip
+from stallscope.cli import app
+from stallscope.errors import StallscopeError
+from stallscope.validation.change import change, kind_of
+from stallscope.validation.command import OURS, run_validation
+from stallscope.validation.predict import Predictor
+from stallscope.validation.tables import read_table
+
+NAMES = {"h100_sxm": "h100-sxm", "a100_sxm": "a100-sxm"}
+
+
+def write(path: Path, rows: list[dict[str, object]]) -> Path:
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+def products(chip: str, times: dict[tuple[int, int, int], float]) -> list[dict[str, object]]:
+    return [
+        {"gpu": chip, "dtype": "bfloat16", "m": m, "n": n, "k": k, "latency_ms": ms} for (m, n, k), ms in times.items()
+    ]
+
+
+@pytest.mark.parametrize("path", sorted(OURS.glob("*.csv")), ids=lambda p: p.stem)
+def test_every_row_of_our_tables_is_a_case_or_left_out_with_a_reason(path: Path) -> None:
+    table = read_table(path, NAMES)
+    with path.open() as file:
+        rows = len(list(csv.DictReader(file)))
+    assert len(table.cases) + table.left_out.total() == rows
+    assert table.cases
+    assert all(reason for reason in table.left_out)
+
+
+def test_a_perfect_table_has_no_error_and_its_number_is_found_again(tmp_path: Path) -> None:
+    """Rows made by the model itself, with another launch gap: --fit finds that gap."""
+    chip = change(load_chip("h100-sxm"), "execution.launch_gap", 2_000_000_000)
+    shapes = [(1, 1024, 1024), (1, 4096, 1024), (8, 2048, 2048)]
+    empty = write(tmp_path / "shapes.csv", products("h100_sxm", dict.fromkeys(shapes, 1.0)))
+    said = Predictor(chip)
+    times = {s: said(c).ms for s, c in zip(shapes, read_table(empty, NAMES).cases, strict=True)}
+    made = write(tmp_path / "made.csv", products("h100_sxm", times))
+    result = run_validation([made], ["h100-sxm"], None, "execution.launch_gap=1 us:3 us")
+    assert result.fit is not None
+    assert result.fit.best == pytest.approx(2_000_000_000, rel=0.01)
+    assert not result.fit.open_ended
+    assert all(e.bias < 0 for e in result.errors), "the file's own gap is shorter"
+
+
+def test_errors_as_json_by_bucket(tmp_path: Path) -> None:
+    table = write(tmp_path / "t.csv", products("h100_sxm", {(1, 1024, 1024): 0.004, (1, 8192, 8192): 0.049}))
+    out = CliRunner().invoke(app, ["validate", "--table", str(table), "--chip", "h100-sxm", "--json", "-"])
+    assert out.exit_code == 0, out.output
+    errors = json.loads(out.stdout)
+    assert [e["bucket"] for e in errors] == ["all", "under 10 MB", "100 to 400 MB"]
+    assert [e["rows"] for e in errors] == [2, 1, 1]
+    assert set(errors[0]) == {"table", "chip", "op", "dtype", "bucket", "rows", "median_ape", "p90_ape", "bias"}
+    assert all(0 <= e["median_ape"] <= e["p90_ape"] for e in errors)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a,b\n1,2\n", "found columns a, b"),
+        ("gpu,dtype,m,n,k,latency_ms\nh100_sxm,bfloat16,one,2,3,4\n", "t.csv:2"),
+    ],
+)
+def test_bad_tables_are_one_message(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(text)
+    with pytest.raises(StallscopeError, match=message):
+        read_table(path, NAMES)
+
+
+@pytest.mark.parametrize("text", ["launch_gap", "execution.launch_gap=3 us:1 us", "execution.lunch_gap=1 us:2 us"])
+def test_a_fit_that_makes_no_sense_is_refused(text: str) -> None:
+    with pytest.raises(StallscopeError, match=r"expected|swap|unknown|no "):
+        run_validation([OURS / "gemm_tiny_overhead.csv"], ["h100-sxm"], 1, text)
+
+
+@pytest.mark.parametrize("name", ["h100-sxm", "a100-sxm", "h200-sxm", "b200-sxm"])
+def test_every_assumed_number_can_be_moved(name: str) -> None:
+    chip = load_chip(name)
+    for path, fact in chip.facts():
+        try:
+            kind_of(chip, path)
+        except StallscopeError:  # several numbers of one origin
+            assert path.endswith(("granule", "tiles", "dram")), path
+            continue
+        assert dict(change(chip, path, 7).facts())[path].value == 7, path
+        assert kind_of(chip, path)
+        assert fact.origin
+
+
+def test_steps_over_one_to_eight_chips_are_near_the_measured_time() -> None:
+    """A 7B model whose steps hold nothing but themselves."""
+    result = run_validation([OURS / "endtoend.csv"], ["a100-sxm"], None, None)
+    assert len(result.compared) == 4
+    assert all(abs(c.error) < 0.15 for c in result.compared), [(c.case.name, c.error) for c in result.compared]
