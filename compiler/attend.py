@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..workloads import spans_of
-from ..workloads.spans import Span
+from ..workloads.spans import Band, Span
 from .plan import Group, PlanOp
 from .program import Ints, ints
 
@@ -81,6 +81,9 @@ class Attend:
             rows = self.group * sum(s.rows for s in self.spans if s.shared)
             for i, at in enumerate(range(0, rows, tokens * self.group)):
                 yield 1, min(tokens * self.group, rows - at), shared, 0, 0, int(i == 0), 1
+        if self.op.data.get("band") is not None:
+            yield from self._banded_rows(tokens)
+            return
         for span in self.spans:
             blocks = [(at, min(at + tokens, span.new) - 1) for at in range(0, span.new, tokens)]
             for first, last in reversed(blocks):
@@ -91,6 +94,21 @@ class Attend:
                     cached, fresh = 0, cached + fresh
                 own = min(fresh, last - first + (0 if self.cached or first else span.cached))
                 yield span.sequences, self.group * (last - first + 1), cached, fresh, own, int(first == 0), 0
+
+    def _banded_rows(self, tokens: int) -> Iterator[tuple[int, int, int, int, int, int, int]]:
+        """Blocks of an attention that is not causal: what their band shows them of all keys. The first reads all that is
+        cached."""
+        (span,), band = self.spans, Band(*self.op.data["band"])
+        keys = span.cached + int(self.op.dims["fresh"]) // span.sequences
+        read = 0
+        for at in range(0, span.new, tokens):
+            last = min(at + tokens, span.new) - 1
+            low, high = band.seen(at, last, keys)
+            cached = max(min(high, span.cached) - low, 0) if at else span.cached
+            fresh = max(high - max(low, span.cached) - 1, 0)
+            own = min(fresh, max(high - max(read, low, span.cached), 0))
+            read = max(read, high)
+            yield span.sequences, self.group * (last - at + 1), cached, fresh, own, int(at == 0), 0
 
 
 ATTENDS = ("attention", "index_scores")

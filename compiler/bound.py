@@ -108,6 +108,7 @@ def plan_bound(plan: Plan) -> Bound:
 
 def _largest(works: list[_Work], plan: Plan) -> Bound:
     terms = {w.name: w.time_fs for w in works} | {t.name: t.time_fs for t in _link_terms(plan)}
+    terms = terms or {"vector": 0}  # activations that are moved and nothing else: they could stay where they are
     name = max(terms, key=lambda t: terms[t])
     return Bound(terms[name], name, terms)
 

@@ -28,6 +28,7 @@ ELEMENTWISE = frozenset(
         "softcap",
         "scale",
         "rope",
+        "pointwise",
     }
 )
 BESIDE = frozenset({"rope", "kv_append", "head_norm", "copy", "slice"})

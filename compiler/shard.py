@@ -43,14 +43,21 @@ def shard(graph: nx.DiGraph, tp: int) -> nx.DiGraph:
     cut = _Cut(graph, tp)
     cut.local.graph.update(graph.graph)
     for op in op_nodes(graph):
-        if graph.nodes[op]["op"] == "attention":
+        if graph.nodes[op]["op"] == "attention" and not _has_views(graph, op):
             _share_heads(cut, op)
     for op in op_nodes(graph):
-        _RULES.get(graph.nodes[op]["op"], _replicate)(cut, op)
+        rule = _replicate if _has_views(graph, op) else _RULES.get(graph.nodes[op]["op"], _replicate)
+        rule(cut, op)
     for data in cut.local.nodes.values():  # a head that is cut another way than its table is a copy of its own
         if "tied_to" in data and cut.local.nodes[data["tied_to"]]["shape"] != data["shape"]:
             del data["tied_to"]
     return cut.local
+
+
+def _has_views(graph: nx.DiGraph, op: str) -> bool:
+    """Whether an op sees a tensor in another shape than its own: such an op runs on every chip alike."""
+    edges = [*graph.in_edges(op, data="view"), *graph.out_edges(op, data="view")]
+    return any(view is not None for _, _, view in edges)
 
 
 def _share_heads(cut: _Cut, op: str) -> None:
@@ -99,10 +106,12 @@ def _tensor(cut: _Cut, name: str, shape: Shape) -> str:
 
 def _op(cut: _Cut, op: str, ins: dict[str, str], outs: dict[str, str], **changed: Any) -> None:
     cut.local.add_node(op, **{**cut.graph.nodes[op], **changed})
+    edges = [*cut.graph.in_edges(op, data=True), *cut.graph.out_edges(op, data=True)]
+    views = {data["role"]: {"view": data["view"]} for _, _, data in edges if "view" in data}
     for role, t in ins.items():
-        cut.local.add_edge(t, op, role=role)
+        cut.local.add_edge(t, op, role=role, **views.get(role, {}))
     for role, t in outs.items():
-        cut.local.add_edge(op, t, role=role)
+        cut.local.add_edge(op, t, role=role, **views.get(role, {}))
 
 
 def _shape(cut: _Cut, name: str) -> Shape:

@@ -12,7 +12,7 @@ import networkx as nx
 from .checks import graph_problem, nearest, shown
 from .dtypes import dtype_of
 from .ops import OPS, PARALLEL, find_op
-from .signature import Dims, MismatchError, Role, match
+from .signature import Dims, MismatchError, Role, Shape, match
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def _dims(graph: nx.DiGraph, node: str, tensors: dict[str, str]) -> Dims:
         elif value is not None or name in spec.attributes:
             todo = f"Set {name}=NUMBER on the op node."
             raise graph_problem(node, f"{where}: {name}", shown(value), "a positive whole number", todo)
-    shapes = {role: graph.nodes[tensor]["shape"] for role, tensor in tensors.items()}
+    shapes = {role: seen_shape(graph, node, tensor) for role, tensor in tensors.items()}
     try:
         dims = match(spec.roles[0] + spec.roles[1], shapes, attributes)
         return dims if spec.derive is None else dims | spec.derive(dims, data)
@@ -118,10 +118,18 @@ def op_cost(graph: nx.DiGraph, node: str) -> Cost:
     for role, tensor in inputs.items():
         data = graph.nodes[tensor]
         part = spec.reads.get(role)
-        reads[tensor] = tensor_bytes(data) if part is None else part_bytes(data, part(dims))
+        seen, whole = prod(seen_shape(graph, node, tensor)), prod(data["shape"])
+        reads[tensor] = part_bytes(data, min(seen if part is None else part(dims), whole))
     writes = {tensor: tensor_bytes(graph.nodes[tensor]) for tensor in outputs.values()}
     macs = m * n * k * many if spec.macs is None else spec.macs(dims)
     return Cost(spec.unit, m, n, k, many, spec.vector(dims), spec.special(dims), reads, writes, macs)
+
+
+def seen_shape(graph: nx.DiGraph, op: str, tensor: str) -> Shape:
+    """The shape in which an op sees one of its tensors: that of the tensor, or the `view` of the edge between them."""
+    edge = graph.edges[(tensor, op) if graph.has_edge(tensor, op) else (op, tensor)]
+    shape: Shape = edge.get("view") or graph.nodes[tensor]["shape"]
+    return shape
 
 
 def tensor_bytes(data: Mapping[str, Any]) -> int:
@@ -132,6 +140,8 @@ def tensor_bytes(data: Mapping[str, Any]) -> int:
 def part_bytes(data: Mapping[str, Any], elements: int) -> int:
     """Bytes of so many elements of a tensor node, their scales in proportion, rounded up to a whole byte."""
     dtype, whole = dtype_of(data["dtype"]), int(prod(data["shape"]))
+    if elements == whole:
+        return tensor_bytes(data)
     if not dtype.block_bits:
         return -(-elements * dtype.bits // 8)
     return -(-tensor_bytes(data) * elements // whole)

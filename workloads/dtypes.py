@@ -24,8 +24,11 @@ class _Bits(dict[str, int]):
 
 
 DTYPE_BITS: dict[str, int] = _Bits(
+    fp64=64,
     fp32=32,
+    int64=64,
     int32=32,
+    int16=16,
     bf16=16,
     fp16=16,
     fp8=8,
@@ -33,9 +36,9 @@ DTYPE_BITS: dict[str, int] = _Bits(
     fp4=4,
     int4=4,
 )
-"""Bits per element. `int32` is for token ids."""
+"""Bits per element. `int32` and `int64` are for token ids and positions."""
 
-VALUE_DTYPES = tuple(name for name in DTYPE_BITS if name != "int32")
+VALUE_DTYPES = tuple(name for name in DTYPE_BITS if name not in ("fp64", "int64", "int32", "int16"))
 """The plain types that weights, KV and activations may have."""
 
 BLOCK_FORMATS: dict[str, str] = {

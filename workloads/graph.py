@@ -9,7 +9,9 @@ graph.graph     schema "stallscope-graph/1", name, phase ("decode"), batch (sequ
 op node         kind="op", op=NAME (a row of ops.py), the operator's attributes; optional: layer (a number or None)
 tensor node     kind="tensor", tensor=KIND (weight, expert, kv, activation, embedding), shape (a tuple of positive
                 whole numbers), dtype (dtypes.py); optional: layer, tied_to (the embedding table that this weight is)
-edge            tensor -> op or op -> tensor, with role=NAME as in the operator's signature
+edge            tensor -> op or op -> tensor, with role=NAME as in the operator's signature; optional: view (the shape in
+                which the op sees the tensor: its elements in another arrangement, a part of them, or repeated, which is
+                free; read are the elements of the view or of the tensor, whichever are fewer)
 
 A tensor has at most one producer; weights and tables have none. Activations without a producer are inputs, those
 without a consumer are results.
@@ -108,6 +110,7 @@ def check_graph(graph: nx.DiGraph) -> None:
             todo = "Put a tensor between two ops, and an op between two tensors."
             where = f"{_where(graph)}: edge {source!r} -> {target!r}"
             raise graph_problem(source, where, found, "tensor -> op or op -> tensor", todo)
+        _check_view(graph, source, target)
     for node in ops:
         _check_roles(graph, node)
     for node, data in graph.nodes.items():
@@ -197,12 +200,24 @@ def _check_tensor(where: str, data: Mapping[str, Any]) -> None:
     if tensor not in TENSOR_KINDS:
         todo = nearest(tensor, TENSOR_KINDS) if isinstance(tensor, str) else "Set tensor=KIND on the node."
         raise problem(where, f"tensor {shown(tensor)}", f"one of {', '.join(TENSOR_KINDS)}", todo)
-    shape = data.get("shape")
-    sized = type(shape) is tuple and 0 < len(shape) <= RANK_LIMIT
-    if not sized or any(type(size) is not int or not 0 < size <= DIM_LIMIT for size in shape or ()):
-        expected = f"a tuple of 1 to {RANK_LIMIT} positive whole numbers"
-        raise problem(f"{where}: shape", shown(shape), expected, "Correct the shape.")
+    _check_shape(f"{where}: shape", data.get("shape"))
     check_dtype(data.get("dtype"), f"{where}: dtype")
+
+
+def _check_shape(where: str, shape: object) -> None:
+    sized = isinstance(shape, tuple) and 0 < len(shape) <= RANK_LIMIT
+    if not sized or any(type(size) is not int or not 0 < size <= DIM_LIMIT for size in shape):  # type: ignore[attr-defined]
+        expected = f"a tuple of 1 to {RANK_LIMIT} positive whole numbers"
+        raise problem(where, shown(shape), expected, "Correct the shape.")
+
+
+def _check_view(graph: nx.DiGraph, source: str, target: str) -> None:
+    view = graph.edges[source, target].get("view")
+    if view is not None:
+        try:
+            _check_shape(f"{_where(graph)}: edge {source!r} -> {target!r}: view", view)
+        except StallscopeError as error:
+            raise GraphError(str(error), source) from None
 
 
 def _check_tensor_edges(graph: nx.DiGraph, node: str, data: Mapping[str, Any]) -> None:

@@ -85,10 +85,10 @@ OPS: dict[str, Op] = {
     "attention": Op(
         "Softmax attention of new tokens over the cached tokens of their sequences and over the new ones up to "
         "themselves. `spans` says whose tokens they are (spans.py), `window` how many tokens each sees at most before "
-        "itself. A pair of query and key takes a product of head_dim for its score and of v_dim for its value; softmax "
-        "as in the row `softmax`, plus the scaling; `softcap` adds a tanh and a product, `alibi` a product "
-        "and a sum, a "
-        "sink an exp per row. Without v, values are the first v_dim columns of the keys (a latent). Without a cache, k "
+        "itself; where it is not causal, `band` says what each sees. A pair of query and key takes a product of "
+        "head_dim for its score and of v_dim for its value; softmax as in the row `softmax`, plus the scaling; "
+        "`softcap` adds a tanh and a product, `alibi` a product and a sum, a sink an exp per row. Without v, values "
+        "are the first v_dim columns of the keys (a latent). Without a cache, k "
         "has the cached tokens too, sequence by sequence. `picked`: the cache has more tokens than are read, those "
         "that `chosen` names.",
         "matrix",
@@ -105,7 +105,7 @@ OPS: dict[str, Op] = {
             "k_cache": lambda d: d["cached"] * d["kv_heads"] * d["head_dim"],
             "v_cache": lambda d: d["cached"] * d["kv_heads"] * d["v_dim"],
         },
-        structured=("spans",),
+        structured=("spans", "band"),
         derive=attention_dims,
     ),
     "index_scores": Op(
@@ -317,6 +317,24 @@ OPS: dict[str, Op] = {
         gemm=lambda d: (d["rows"], d["v_dim"], d["rank"], d["heads"]),
         attributes=("heads", "nope", "v_dim"),
         reads={"weight": lambda d: d["heads"] * d["v_dim"] * d["rank"]},
+    ),
+    "pointwise": Op(
+        "Any element by element operation, or several: `ops` elementwise and `special` ones in all. Operands that repeat "
+        "are seen by a view.",
+        "vector",
+        "a:any[...] b?:any[...] c?:any[...] d?:any[...] e?:any[...] f?:any[...] g?:any[...] h?:any[...] -> out[...]",
+        vector=lambda d: d.get("ops", 0),
+        special=lambda d: d.get("special", 0),
+        optional=("ops", "special"),
+    ),
+    "rearrange": Op(
+        "Any operation that reads tensors of one shape and writes others of another: reductions, gathers, concatenations. "
+        "`ops` elementwise and `special` operations in all; a mere copy has none.",
+        "vector",
+        "a:any[*] b?:any[*] c?:any[*] d?:any[*] e?:any[*] f?:any[*] g?:any[*] h?:any[*] -> out[*] out1?[*] out2?[*]",
+        vector=lambda d: d.get("ops", 0),
+        special=lambda d: d.get("special", 0),
+        optional=("ops", "special"),
     ),
     "sample": Op(
         "The largest logit of each row (greedy).",

@@ -4,7 +4,8 @@
 
 A role is `name[dims]`. `?` marks it optional, `:kind` says which tensors may play it (default: activation). A
 dimension is a product of names and numbers (`heads*head_dim`); a name stands for one number throughout the operator,
-or for the op's attribute of that name. A leading `...` stands for any dimensions, the same in all roles.
+or for the op's attribute of that name. A leading `...` stands for any dimensions, the same in all roles. `name[*]` takes
+a tensor of any shape.
 """
 
 from __future__ import annotations
@@ -40,10 +41,14 @@ class Role:
     """Begins with `...`."""
     dims: tuple[tuple[str, ...], ...]
     """Factors of each dimension behind `...`."""
+    free: bool = False
+    """Takes any shape."""
 
     @property
     def text(self) -> str:
         """The dimensions as written in the signature."""
+        if self.free:
+            return "*"
         return " ".join((["..."] if self.rest else []) + ["*".join(factors) for factors in self.dims])
 
 
@@ -56,10 +61,10 @@ def parse_roles(text: str) -> tuple[tuple[Role, ...], tuple[Role, ...]]:
 def _side(text: str) -> tuple[Role, ...]:
     roles = []
     for name, mark, kind, inside in re.findall(r"(\w+)(\??)(?::(\w+))?\[([^\]]*)\]", text):
-        dims = inside.split()
+        dims = [] if inside == "*" else inside.split()
         rest = dims[:1] == ["..."]
         factors = tuple(tuple(dim.split("*")) for dim in (dims[1:] if rest else dims))
-        roles.append(Role(name, KINDS[kind or "activation"], bool(mark), rest, factors))
+        roles.append(Role(name, KINDS[kind or "activation"], bool(mark), rest, factors, inside == "*"))
     return tuple(roles)
 
 
@@ -79,7 +84,7 @@ def match(roles: tuple[Role, ...], shapes: Mapping[str, Shape], attributes: Mapp
     for role in roles:
         if role.optional:
             dims[role.name] = int(role.name in shapes)
-        if role.name not in shapes:
+        if role.name not in shapes or role.free:
             continue
         shape = shapes[role.name]
         if len(shape) < len(role.dims) or (not role.rest and len(shape) > len(role.dims)):

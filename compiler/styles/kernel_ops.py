@@ -72,8 +72,12 @@ def _one_gemm(k: Kernels, group: Group, g: Gemm) -> None:
     steps = shares(t.steps, pieces)
     hold = np.stack([step_fs(chip, dtype, t.rows, t.columns, steps * -(-int(k_) // t.steps), steps) for k_ in ks])[part]
     tokens = np.tile(rows, t.split * len(cols))
-    shared = min(chip.execution.cluster, len(cols)) if k.block.home(x) == k.near else 1
-    operand = with_pieces(-(-tokens * ks[part] * xbits // (8 * shared)), pieces)
+    near = k.block.home(x) == k.near
+    shared = min(chip.execution.cluster, len(cols)) if near and g.count == 1 else 1
+    upto = np.cumsum(cols)
+    met = (upto - 1) // g.n - (upto - cols) // g.n + 1  # products that a tile has columns of: each has its own operand
+    operands = tokens * np.tile(np.repeat(met, len(rows)), t.split)
+    operand = with_pieces(-(-operands * ks[part] * xbits // (8 * shared)), pieces)
     numbers = np.arange(ctas)
     # Each core of a cluster loads its share of a row tile's activation: the first `shared` column tiles read all of it.
     column = numbers // len(rows) % len(cols)
