@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .errors import StallscopeError
     from .report.tables import stall_table
     from .sim.run import simulate
-    from .workloads import Request, decode_graph, load_graph, load_model
+    from .workloads import Request, decode_graph, graph_from_export, load_graph, load_model
 
     __version__: str
 
@@ -32,6 +32,7 @@ _HOMES = {
     "bound_of": "compiler.bound",
     "compile_graph": "compiler.pipeline",
     "decode_graph": "workloads",
+    "graph_from_export": "workloads",
     "load_chip": "arch",
     "load_graph": "workloads",
     "load_model": "workloads",
@@ -47,6 +48,7 @@ __all__ = [
     "bound_of",
     "compile_graph",
     "decode_graph",
+    "graph_from_export",
     "load_chip",
     "load_graph",
     "load_model",

@@ -57,6 +57,8 @@ def check_text(file: str) -> str:
             text = stream.read(LOOK_BYTES).decode("utf-8-sig", errors="replace")
     except (OSError, ValueError) as error:  # ValueError: a path with a NUL in it
         raise StallscopeError(f"{file}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    if path.suffix.lower() in (".onnx", ".pt2", ".graphml"):
+        return f"{file}: {_check_graph(file)}\n"
     if path.suffix == ".json" or text.lstrip().startswith("{"):
         return f"{file}: {_json_check(path)(file)}\n"
     return f"{file}: {(_check_system if SYSTEM_KEY.search(text) else _check_chip)(file)}\n"

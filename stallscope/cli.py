@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .errors import StallscopeError
-from .options import ChipName, Explain, JsonFile, Split, Workload, command, emit, name_all
+from .options import EVERYTHING, ChipName, Explain, JsonFile, Split, Workload, command, emit, name_all
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -175,6 +175,30 @@ def memory(
 
 @app.command()
 @command
+def graph(
+    work: Workload,
+    what: Annotated[str | None, typer.Argument(metavar="MODEL|FILE", help="A model, or a graph file.")] = None,
+    output: Annotated[str | None, typer.Option("-o", metavar="FILE", help="Write it: .json or .graphml.")] = None,
+    draw: Annotated[
+        str | None, typer.Option(metavar="[FILE]", help="Draw it: .svg, or .dot for Graphviz. Default: graph.svg.")
+    ] = None,
+) -> None:
+    """Show a model or file as a graph: its numbers, its operators, and what was mapped to what (docs/graphs.md)."""
+    from .graph import graph_table, workload_of, write_graph
+
+    found = workload_of(what, work).load()
+    if draw is not None:
+        from .picture import draw as picture
+
+        emit(picture(found, "graph.svg" if draw == EVERYTHING else draw))
+    if output is not None:
+        emit(write_graph(found, output))
+    if output is None and draw is None:
+        emit(graph_table(found))
+
+
+@app.command()
+@command
 def chips() -> None:
     """List the chips and systems that come with stallscope."""
     from .catalogue import chips_text
@@ -202,7 +226,7 @@ def models(
 @app.command()
 @command
 def check(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="Chip or system YAML, config.json, or graph JSON.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Chip or system YAML, config.json, or graph.")],
 ) -> None:
     """Read a file as a run would, and say what it is and that it is fine, or what is wrong with it."""
     from .catalogue import check_text

@@ -25,6 +25,7 @@ DTYPE_HELP = (
     "Format of the weights: bf16, fp8, int4, ... or WxAy words such as W4A16. KV cache and activations stay bf16, "
     "unless --kv or --activation say otherwise or the format is a plain fp16 or fp32, which then holds for all three."
 )
+OF_GRAPH = ("graph", "dim", "causal", "in_place")
 INTEGER_DTYPES = {"4": "int4", "8": "int8", "16": "bf16"}
 
 
@@ -59,7 +60,15 @@ class Workload:
         str | None, typer.Option(metavar="NAME|PATH", help="Catalogue name, config.json, or folder that has one.")
     ] = None
     graph: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Your own graph as node-link JSON, instead of --model.")
+        str | None,
+        typer.Option(metavar="FILE", help="A graph instead of --model: JSON, GraphML, ONNX or torch.export (.pt2)."),
+    ] = None
+    dim: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=NUMBER", help="A symbolic length of --graph; repeatable.")
+    ] = None
+    causal: Annotated[bool | None, typer.Option("--causal", help="Masks of --graph with unknown values are causal.")] = None
+    in_place: Annotated[
+        bool | None, typer.Option("--in-place", help="Caches that --graph gives back grow where they lie.")
     ] = None
     batch: Annotated[int | None, typer.Option(help="Sequences worked on together. Default: 1.")] = None
     context: Annotated[int | None, typer.Option(help="Tokens in the KV cache of each sequence. Default: 1024.")] = None
@@ -93,14 +102,18 @@ class Workload:
     def load(self) -> nx.DiGraph[Any]:
         """The graph. Raises StallscopeError if there is none or too much is said, or if it cannot be read."""
         if self.graph is not None:
-            said = [f"--{f.name}" for f in fields(self) if f.name != "graph" and getattr(self, f.name) is not None]
+            said = [f"--{f.name}" for f in fields(self) if f.name not in OF_GRAPH and getattr(self, f.name) is not None]
             if said:
                 raise StallscopeError(
                     f"--graph {self.graph}: the graph file states these itself; leave out {', '.join(said)}"
                 )
             from .workloads import load_graph
+            from .workloads.foreign.lengths import parse_dims
 
-            return load_graph(self.graph)
+            graph = load_graph(self.graph, parse_dims(self.dim or ()), bool(self.causal), bool(self.in_place))
+            for warning in graph.graph.get("warnings", ()):
+                print(f"warning: {warning}", file=sys.stderr)
+            return graph
         if self.model is None:
             raise StallscopeError("nothing to run: give --model NAME (`stallscope models` lists them) or --graph FILE")
         graphs = self.graphs()
@@ -126,8 +139,11 @@ class Workload:
         """The request. Raises StallscopeError for a format or a number that makes no sense."""
         from .workloads import Request
 
+        alone = [f"--{name.replace('_', '-')}" for name in OF_GRAPH[1:] if getattr(self, name)]
+        if alone:
+            raise StallscopeError(f"{', '.join(alone)}: found no --graph, which alone it is about; leave it out")
         formats = dtype_word(self.dtype) if self.dtype is not None else {}
-        apart = ("model", "graph", "dtype", "contexts")
+        apart = ("model", "dtype", "contexts", *OF_GRAPH)
         said = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in apart}
         said = formats | {name: value for name, value in said.items() if value is not None}
         if self.phase is None and (self.prompt is not None or self.verify is not None):
@@ -213,11 +229,11 @@ def emit(text: str) -> None:
 
 
 def name_all(words: Sequence[str]) -> list[str]:
-    """`--explain` without a word asks for all of them: say so, since options of typer always have a value."""
+    """`--explain` and `--draw` without a word mean all, or the default: say so, since options of typer have a value."""
     result: list[str] = []
     for i, word in enumerate(words):
         result.append(word)
-        if word == "--explain" and (i + 1 == len(words) or words[i + 1].startswith("-")):
+        if word in ("--explain", "--draw") and (i + 1 == len(words) or words[i + 1].startswith("-")):
             result.append(EVERYTHING)
     return result
 

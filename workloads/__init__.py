@@ -4,6 +4,7 @@ from .catalogue import load_model, model_names
 from .cost import Cost, op_cost, op_dims, tensor_bytes
 from .decoder import decode_graph
 from .dtypes import DTYPE_BITS
+from .foreign.load import graph_from_export
 from .graph import add_op, add_tensor, check_graph, new_graph, op_nodes
 from .graphfile import load_graph, save_graph
 from .model import Model
@@ -22,6 +23,7 @@ __all__ = [
     "add_tensor",
     "check_graph",
     "decode_graph",
+    "graph_from_export",
     "load_graph",
     "load_model",
     "model_names",

@@ -1,4 +1,4 @@
-"""Graphs as files: node-link JSON, as networkx writes it.
+"""Graphs as files: node-link JSON and GraphML of our schema, as networkx writes them; others by workloads/foreign.
 
     {"directed": true, "multigraph": false, "graph": {...}, "nodes": [{"id": NAME, ...}], "edges": [{"source": NAME,
      "target": NAME, "role": ROLE}]}
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +18,80 @@ import networkx as nx
 
 from .checks import GraphError, nearest, problem, shown
 from .graph import check_graph
-from .jsonfile import JsonFile, read_json
+from .jsonfile import JsonFile, read_json, read_text, tuples
 
 GRAPH_FILE_LIMIT = 256 * 2**20
 KEYS = ("directed", "multigraph", "graph", "nodes", "edges", "links")
+SUFFIXES = {".json": "json", ".graphml": "graphml", ".xml": "graphml", ".onnx": "onnx", ".pt2": "pt2"}
+DIALECTS = {
+    "adjacency": "networkx's adjacency format",
+    "elements": "Cytoscape JSON",
+    "children": "a tree as networkx writes one",
+    "irVersion": "an ONNX model as JSON: give the .onnx file",
+    "graph_module": "a torch.export program as JSON: give the .pt2 file",
+    "model_type": "a model's config.json: give it to --model",
+    "traceEvents": "a trace",
+}
+"""Keys by which the JSON of other tools is known."""
 
 
-def load_graph(path: str | Path) -> nx.DiGraph:
-    """Read and check a node-link JSON file.
+def load_graph(
+    path: str | Path, dims: Mapping[str, int] | None = None, causal: bool = False, in_place: bool = False
+) -> nx.DiGraph:
+    """A graph from a file: node-link JSON or GraphML of our own schema, ONNX (.onnx), or torch.export (.pt2).
 
-    Raises StallscopeError that names the file, the line of the node at fault where there is one, and the fault.
+    For ONNX and torch.export: `dims` binds symbolic lengths; `causal` takes masks whose values nobody knows as causal;
+    with `in_place` caches that are given back share the memory of those that came in. What was mapped to what is in
+    graph.graph["mapping"]. Raises StallscopeError that names the file, the place and the fault.
     """
-    file = read_json(Path(path), "node-link JSON graph", GRAPH_FILE_LIMIT)
+    path = Path(path)
+    kind = kind_of(path)
+    if kind in ("onnx", "pt2"):
+        from .foreign.load import load_foreign
+
+        return load_foreign(path, kind, dims or {}, causal, in_place)
+    for said, flag in ((dims, "--dim"), (causal, "--causal"), (in_place, "--in-place")):
+        if said:
+            raise problem(
+                str(path), f"{flag} for a graph of our own", "lengths as the file states them", "Leave it out."
+            )
+    return _load_graphml(path) if kind == "graphml" else _load_json(path)
+
+
+def kind_of(path: Path) -> str:
+    """What a graph file is, by its suffix or else by how it begins: "json", "graphml", "onnx" or "pt2".
+
+    Raises StallscopeError for a git-LFS pointer.
+    """
+    try:
+        with path.open("rb") as stream:
+            head = stream.read(64)
+    except (OSError, ValueError):
+        head = b""  # the reader says what is wrong
+    if head.startswith(b"version https://git-lfs"):
+        todo = "Fetch the file itself: git lfs pull."
+        raise problem(str(path), "a git-LFS pointer, three lines of text in place of the file", "a graph file", todo)
+    suffix = path.suffix.lower()
+    if suffix in SUFFIXES:
+        return SUFFIXES[suffix]
+    start = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
+    return "graphml" if start == b"<" else "pt2" if head.startswith(b"PK") else "onnx" if b"\0" in head else "json"
+
+
+def _load_graphml(path: Path) -> nx.DiGraph:
+    from .graphml import read_graphml
+
+    graph = read_graphml(path, read_text(path, "GraphML graph", GRAPH_FILE_LIMIT))
+    try:
+        check_graph(graph)
+    except GraphError as error:
+        raise GraphError(f"{path}: {error}", error.node) from None
+    return graph
+
+
+def _load_json(path: Path) -> nx.DiGraph:
+    """Node-link JSON, as networkx writes it."""
+    file = read_json(path, "node-link JSON graph", GRAPH_FILE_LIMIT)
     _check_head(file)
     graph = nx.DiGraph()
     graph.graph.update(_tuples(file.data["graph"]))
@@ -49,7 +112,9 @@ def load_graph(path: str | Path) -> nx.DiGraph:
         if graph.has_edge(*ends):
             found = f"the edge {ends[0]!r} -> {ends[1]!r} a second time"
             raise problem(where, found, "one edge per pair of nodes", "Remove one.")
-        graph.add_edges_from([(*ends, {key: value for key, value in edge.items() if key not in ("source", "target")})])
+        graph.add_edges_from(
+            [(*ends, {key: value for key, value in _tuples(edge).items() if key not in ("source", "target")})]
+        )
     try:
         check_graph(graph)
     except GraphError as error:
@@ -59,23 +124,15 @@ def load_graph(path: str | Path) -> nx.DiGraph:
 
 
 def save_graph(graph: nx.DiGraph, path: str | Path) -> None:
-    """Check a graph and write it as node-link JSON; the file appears whole or not at all.
+    """Check a graph and write it, to .graphml as GraphML, else as node-link JSON; it appears whole or not at all.
 
     Raises GraphError if the graph breaks the schema, StallscopeError if it cannot be written.
     """
     check_graph(graph)
-    data = {
-        "directed": True,
-        "multigraph": False,
-        "graph": graph.graph,
-        "nodes": [{"id": name} | values for name, values in graph.nodes.items()],
-        "edges": [{"source": s, "target": t} | values for s, t, values in graph.edges(data=True)],
-    }
     target = Path(path)
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
-        text = json.dumps(data, indent=1, allow_nan=False)
-        part.write_text(text + "\n", encoding="utf-8")
+        part.write_text(_text(graph, target), encoding="utf-8")
         part.replace(target)
     except (OSError, TypeError, ValueError) as error:
         part.unlink(missing_ok=True)
@@ -83,7 +140,27 @@ def save_graph(graph: nx.DiGraph, path: str | Path) -> None:
         raise problem(str(path), f"that it cannot be written ({error})", "a graph file", todo) from None
 
 
+def _text(graph: nx.DiGraph, target: Path) -> str:
+    """A graph as the text of a file."""
+    if target.suffix.lower() == ".graphml":
+        from .graphml import graphml_text
+
+        return graphml_text(graph)
+    data = {
+        "directed": True,
+        "multigraph": False,
+        "graph": graph.graph,
+        "nodes": [{"id": name} | values for name, values in graph.nodes.items()],
+        "edges": [{"source": s, "target": t} | values for s, t, values in graph.edges(data=True)],
+    }
+    return json.dumps(data, indent=1, allow_nan=False) + "\n"
+
+
 def _check_head(file: JsonFile) -> None:
+    for key, what in DIALECTS.items():
+        if key in file.data:
+            todo = "Write it with save_graph() or `stallscope graph MODEL -o file.json`."
+            raise problem(str(file.path), what, "node-link JSON with graph, nodes, edges", todo)
     for key in ("graph", "nodes"):
         if key not in file.data:
             todo = "Write it with save_graph(); a model's config.json goes to load_model()."
@@ -111,8 +188,4 @@ def _objects(file: JsonFile, key: str) -> list[dict[str, Any]]:
 
 def _tuples(data: dict[str, Any]) -> dict[str, Any]:
     """Lists become tuples, those inside of them too: shapes, spans and warnings are tuples in a graph."""
-    return {key: _tuple(value) for key, value in data.items()}
-
-
-def _tuple(value: Any) -> Any:
-    return tuple(map(_tuple, value)) if isinstance(value, list) else value
+    return {key: tuples(value) for key, value in data.items()}

@@ -45,7 +45,7 @@ def read_json(path: Path, what: str, limit_bytes: int) -> JsonFile:
     Raises StallscopeError for a path that is no readable regular file, text that is not UTF-8, anything but one
     JSON object, keys that appear twice, and NaN or infinite numbers.
     """
-    text = _read_text(path, what, limit_bytes)
+    text = read_text(path, what, limit_bytes)
     where = str(path)
 
     def refuse(found: str) -> NoReturn:
@@ -86,13 +86,14 @@ def read_json(path: Path, what: str, limit_bytes: int) -> JsonFile:
     return JsonFile(path, text, data)
 
 
-def _read_text(path: Path, what: str, limit_bytes: int) -> str:
+def read_text(path: Path, what: str, limit_bytes: int) -> str:
+    """The text of a regular file. Raises StallscopeError for anything that cannot be one."""
     try:
         if not path.exists():
             raise problem(str(path), "no such file", f"a {what}", "Check the path.")
         if not path.is_file():
             found = "a directory" if path.is_dir() else "something that is not a regular file"
-            raise problem(str(path), found, f"a {what}", "Give the path of the JSON file.")
+            raise problem(str(path), found, f"a {what}", "Give the path of the file.")
         size = path.stat().st_size
         if size > limit_bytes:
             todo = "Check that this is the right file."
@@ -107,11 +108,16 @@ def _read_text(path: Path, what: str, limit_bytes: int) -> str:
     except UnicodeDecodeError:
         text = "\0"
     if "\0" in text:
-        todo = "Give the JSON file, not the weights."
+        todo = "Give the text file, not the weights."
         raise problem(str(path), "binary data (not UTF-8 text)", f"a {what}", todo)
     if not text.strip():
         raise problem(str(path), "an empty file", f"a {what}", "Download or write it again.")
     return text
+
+
+def tuples(value: Any) -> Any:
+    """Lists of any depth as tuples."""
+    return tuple(tuples(item) for item in value) if isinstance(value, list) else value
 
 
 def _name(value: object) -> str:
