@@ -96,8 +96,8 @@ class Attend:
                 yield span.sequences, self.group * (last - first + 1), cached, fresh, own, int(first == 0), 0
 
     def _banded_rows(self, tokens: int) -> Iterator[tuple[int, int, int, int, int, int, int]]:
-        """Blocks of an attention that is not causal: what their band shows them of all keys. The first reads all that is
-        cached."""
+        """Blocks of an attention that is not causal: what their band shows them of all keys. The first reads all that
+        is cached."""
         (span,), band = self.spans, Band(*self.op.data["band"])
         keys = span.cached + int(self.op.dims["fresh"]) // span.sequences
         read = 0

@@ -66,7 +66,9 @@ class Workload:
     dim: Annotated[
         list[str] | None, typer.Option(metavar="NAME=NUMBER", help="A symbolic length of --graph; repeatable.")
     ] = None
-    causal: Annotated[bool | None, typer.Option("--causal", help="Masks of --graph with unknown values are causal.")] = None
+    causal: Annotated[
+        bool | None, typer.Option("--causal", help="Masks of --graph with unknown values are causal.")
+    ] = None
     in_place: Annotated[
         bool | None, typer.Option("--in-place", help="Caches that --graph gives back grow where they lie.")
     ] = None

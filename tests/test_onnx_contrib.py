@@ -185,7 +185,9 @@ def test_embedding_norm(tmp_path: Path) -> None:
 def test_an_unknown_operator_names_itself_and_its_place(tmp_path: Path) -> None:
     from stallscope import StallscopeError
 
-    says = r"m\.onnx: node 'n_y' \(com\.microsoft\.GroupQueryAttentio\).*not known.*'com\.microsoft\.GroupQueryAttention'"
+    says = (
+        r"m\.onnx: node 'n_y' \(com\.microsoft\.GroupQueryAttentio\).*not known.*'com\.microsoft\.GroupQueryAttention'"
+    )
     with pytest.raises(StallscopeError, match=says):
         load(tmp_path, model([node("GroupQueryAttentio", "x", "y", MS)], {"x": [4, 64]}, ["y"]))
     assert remark(load(tmp_path, gqa(1, 40)), "attention").startswith("causal")

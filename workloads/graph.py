@@ -10,8 +10,8 @@ op node         kind="op", op=NAME (a row of ops.py), the operator's attributes;
 tensor node     kind="tensor", tensor=KIND (weight, expert, kv, activation, embedding), shape (a tuple of positive
                 whole numbers), dtype (dtypes.py); optional: layer, tied_to (the embedding table that this weight is)
 edge            tensor -> op or op -> tensor, with role=NAME as in the operator's signature; optional: view (the shape in
-                which the op sees the tensor: its elements in another arrangement, a part of them, or repeated, which is
-                free; read are the elements of the view or of the tensor, whichever are fewer)
+                which the op sees the tensor: its elements in another arrangement, a part of them, or repeated: free;
+                read are the elements of the view or of the tensor, whichever are fewer)
 
 A tensor has at most one producer; weights and tables have none. Activations without a producer are inputs, those
 without a consumer are results.

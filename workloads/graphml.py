@@ -34,6 +34,8 @@ def read_graphml(path: Path, text: str) -> nx.DiGraph:
     if root.tag.rpartition("}")[2] != "graphml":
         found = f"XML whose root is <{root.tag.rpartition('}')[2]}>"
         raise problem(where, found, "<graphml>", "Other graph formats (GEXF, SVG, ...) are not read. " + HINT)
+    if "yworks" in text[:4000]:
+        raise problem(where, "a yEd diagram", "a workload graph: op and tensor nodes", HINT)
     try:
         graph = nx.read_graphml(io.BytesIO(text.encode()))
     except (nx.NetworkXException, KeyError, ValueError, TypeError, AttributeError) as error:
@@ -42,8 +44,7 @@ def read_graphml(path: Path, text: str) -> nx.DiGraph:
         found = "a multigraph" if graph.is_multigraph() else "an undirected graph"
         raise problem(where, found, 'edgedefault="directed" and no edge twice', HINT)
     if graph.graph.get("schema") != SCHEMA:
-        tools = " (a yEd diagram)" if "yworks" in text[:4000] else ""
-        found = f"GraphML of another tool{tools}: no graph attribute schema={SCHEMA!r}"
+        found = f"GraphML of another tool: no graph attribute schema={SCHEMA!r}"
         raise problem(where, found, "a workload graph: op and tensor nodes with kind, op, role, shape", HINT)
     result = nx.DiGraph()
     result.graph.update(_values(graph.graph, where))

@@ -319,8 +319,8 @@ OPS: dict[str, Op] = {
         reads={"weight": lambda d: d["heads"] * d["v_dim"] * d["rank"]},
     ),
     "pointwise": Op(
-        "Any element by element operation, or several: `ops` elementwise and `special` ones in all. Operands that repeat "
-        "are seen by a view.",
+        "Any element by element operation, or several: `ops` elementwise and `special` ones in all. Operands that "
+        "repeat are seen by a view.",
         "vector",
         "a:any[...] b?:any[...] c?:any[...] d?:any[...] e?:any[...] f?:any[...] g?:any[...] h?:any[...] -> out[...]",
         vector=lambda d: d.get("ops", 0),
@@ -328,8 +328,8 @@ OPS: dict[str, Op] = {
         optional=("ops", "special"),
     ),
     "rearrange": Op(
-        "Any operation that reads tensors of one shape and writes others of another: reductions, gathers, concatenations. "
-        "`ops` elementwise and `special` operations in all; a mere copy has none.",
+        "Any operation that reads tensors of one shape and writes others of another: reductions, gathers, "
+        "concatenations. `ops` elementwise and `special` operations in all; a mere copy has none.",
         "vector",
         "a:any[*] b?:any[*] c?:any[*] d?:any[*] e?:any[*] f?:any[*] g?:any[*] h?:any[*] -> out[*] out1?[*] out2?[*]",
         vector=lambda d: d.get("ops", 0),

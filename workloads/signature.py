@@ -4,8 +4,8 @@
 
 A role is `name[dims]`. `?` marks it optional, `:kind` says which tensors may play it (default: activation). A
 dimension is a product of names and numbers (`heads*head_dim`); a name stands for one number throughout the operator,
-or for the op's attribute of that name. A leading `...` stands for any dimensions, the same in all roles. `name[*]` takes
-a tensor of any shape.
+or for the op's attribute of that name. A leading `...` stands for any dimensions, the same in all roles. `name[*]`
+takes a tensor of any shape.
 """
 
 from __future__ import annotations

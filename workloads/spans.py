@@ -101,9 +101,18 @@ def _banded(d: Dims, data: Mapping[str, Any], spans: tuple[Span, ...], stored: i
     band = data["band"]
     sides = band[1:] if isinstance(band, tuple) and len(band) == 3 and type(band[0]) is int else ("",)
     if any(side is not None and (type(side) is not int or side < 0) for side in sides):
-        raise MismatchError(f"band has {str(band)[:60]}, and it must be (offset, left, right), the last two 0 or more or None")
-    if len(spans) != 1 or d["fresh"] % spans[0].sequences or stored != spans[0].sequences * spans[0].cached or spans[0].shared:
-        raise MismatchError(f"a band takes one span, and {tuple(map(tuple, spans))} does not fit {d['fresh']} rows of k")
+        raise MismatchError(
+            f"band has {str(band)[:60]}, and it must be (offset, left, right), the last two 0 or more or None"
+        )
+    if (
+        len(spans) != 1
+        or d["fresh"] % spans[0].sequences
+        or stored != spans[0].sequences * spans[0].cached
+        or spans[0].shared
+    ):
+        raise MismatchError(
+            f"a band takes one span, and {tuple(map(tuple, spans))} does not fit {d['fresh']} rows of k"
+        )
     return spans
 
 

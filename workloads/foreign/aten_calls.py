@@ -57,7 +57,7 @@ def _permute(r: Reader, node: Any, outs: list[str], types: list[tuple[Shape, str
 def _slice(r: Reader, node: Any, outs: list[str], types: list[tuple[Shape, str]]) -> None:
     axis, start, end, step = (r.number(_given(node, i, n, d)) for i, n, d in
                               ((1, "dim", 0), (2, "start", 0), (3, "end", None), (4, "step", 1)))  # fmt: skip
-    given = [r.value(node, x) for x in ()]
+    given: list[str] = []
     for number in (start or 0, 2**62 if end is None else end, axis or 0, step or 1):
         name = f"{node.name}.{len(given)}"
         given.append(store(r.program, name, (1,), "int64", np.array([number])))

@@ -292,7 +292,7 @@ def static_cache(low: Lowering, call: Call, a: Attend) -> Attend:
 def written_out(low: Lowering, call: Call) -> None:
     """`Attend` of scores.py."""
     q, k, v, past_k, past_v = call.inputs
-    sizes = {
+    sizes: dict[str, Any] = {
         name: int(call.attrs.get(name, 0))
         for name in ("batch", "heads", "kv_heads", "head_dim", "v_dim", "queries", "fresh", "cached")
     }

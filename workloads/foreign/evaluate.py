@@ -115,7 +115,7 @@ def _compare(test: Callable[[Any, Any], Any]) -> Fold:
 def _where(a: Sequence[Any], attrs: dict[str, Any], out: Shape) -> Array:
     c = np.asarray(a[0], np.float64)
     if not np.isnan(c).any():
-        return np.where(c != 0, a[1], a[2])
+        return np.asarray(np.where(c != 0, a[1], a[2]))
     x, y = (np.asarray(v, np.float64) for v in a[1:3])
     alike = (x == y) | ((x <= MASKED) & (y <= MASKED))
     return np.asarray(np.where(np.isnan(c), np.where(alike, x, np.nan), np.where(c != 0, x, y)))
@@ -156,8 +156,10 @@ def _reduce(ufunc: Any) -> Fold:
 
 def _trilu(a: Sequence[Any], attrs: dict[str, Any], out: Shape) -> Array:
     k = int(np.asarray(a[1]).reshape(-1)[0]) if len(a) > 1 and a[1] is not None else 0
-    keep = np.tri(*a[0].shape[-2:], k=k if not attrs.get("upper", 1) else k - 1, dtype=bool)
-    return np.where(keep if not attrs.get("upper", 1) else ~keep, a[0], np.zeros_like(a[0]))
+    rows, columns = a[0].shape[-2:]
+    upper = bool(attrs.get("upper", 1))
+    below = np.tri(rows, columns, k - 1 if upper else k, dtype=bool)
+    return np.asarray(np.where(below != upper, a[0], np.zeros_like(a[0])))
 
 
 def _gather(a: Sequence[Any], attrs: dict[str, Any], out: Shape) -> Array:

@@ -235,7 +235,11 @@ class Lowering:
     def operands(self, call: Call) -> list[Ref]:
         """The tensors that a call reads: no immediates, none twice in the same shape."""
         refs = [self.ref(i) for i in call.inputs if i and not self.values[i].scalar and self.values[i].elements]
-        return list(dict.fromkeys(refs))
+        found = list(dict.fromkeys(refs))
+        if len(found) > len(ROLES):
+            todo = "Split it into several."
+            raise self.program.error(call, f"{len(found)} tensors", f"at most {len(ROLES)}", todo)
+        return found
 
     def pointwise(self, call: Call, ops: int, special: int, note: str = "") -> None:
         """Element by element; operands of fewer elements are read once and repeated."""
@@ -256,7 +260,7 @@ class Lowering:
             self.emit(call, row, inputs, {"out": (out, shape)}, note)
         else:
             inputs = {role: (ref, shape) for role, ref in zip(ROLES, refs, strict=False)}
-            work = {k: n * size for k, n in (("ops", ops), ("special", special)) if n * size}
+            work: dict[str, Any] = {k: n * size for k, n in (("ops", ops), ("special", special)) if n * size}
             self.emit(call, "pointwise", inputs, {"out": (out, shape)}, note, **work)
         for extra in filter(None, call.outputs[1:]):
             self.refs[extra] = Ref(self.refs[out].tensor, self.values[extra].shape)
@@ -281,7 +285,7 @@ class Lowering:
         inputs = {role: (ref, self.graph.nodes[ref.tensor]["shape"]) for role, ref in zip(ROLES, refs, strict=False)}
         named = [out for out in call.outputs if out and self.values[out].elements]
         outputs = {f"out{i or ''}": (out, flat(self.values[out].shape)) for i, out in enumerate(named)}
-        work = {k: n for k, n in (("ops", ops), ("special", special)) if n}
+        work: dict[str, Any] = {k: n for k, n in (("ops", ops), ("special", special)) if n}
         self.emit(call, "rearrange", inputs, outputs, note, **work)
 
     def copy(self, call: Call) -> None:

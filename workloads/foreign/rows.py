@@ -75,7 +75,7 @@ def embed_norm(low: Lowering, call: Call) -> None:
     ids, segments, words, positions = call.inputs[:4]
     rows, out = low.values[ids].elements, call.outputs[0]
     shape = flat(low.values[out].shape)
-    parts = []
+    parts: list[str] = []
     for name in (words, positions, call.input(4) if segments else ""):
         if name:
             part = f"{out}.{low.values[name].root}"

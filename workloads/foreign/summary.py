@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import networkx as nx
 
-from ..cost import op_cost
+from ..cost import op_cost, seen_shape
 from ..dtypes import VALUE_DTYPES, dtype_of
 from ..graph import op_nodes
 from .lower import Lowering
@@ -87,9 +87,8 @@ def counts(graph: nx.DiGraph) -> Counts:
 
 def _elements(graph: nx.DiGraph, op: str, tensor: str) -> int:
     """Elements of a tensor that an op sees."""
-    whole = math.prod(graph.nodes[tensor]["shape"])
-    view = graph.edges[tensor, op].get("view")
-    return whole if view is None else min(math.prod(view), whole)
+    whole = int(math.prod(graph.nodes[tensor]["shape"]))
+    return min(int(math.prod(seen_shape(graph, op, tensor))), whole)
 
 
 def describe(graph: nx.DiGraph, low: Lowering) -> None:
