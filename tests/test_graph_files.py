@@ -11,7 +11,16 @@ import networkx as nx
 import pytest
 from typer.testing import CliRunner
 
-from stallscope import Request, StallscopeError, compile_graph, decode_graph, load_graph, load_model, load_system, simulate
+from stallscope import (
+    Request,
+    StallscopeError,
+    compile_graph,
+    decode_graph,
+    load_graph,
+    load_model,
+    load_system,
+    simulate,
+)
 from stallscope.cli import app
 from stallscope.picture import dot, once, svg
 from stallscope.workloads import add_op, add_tensor, check_graph, new_graph, op_cost, save_graph
@@ -103,7 +112,11 @@ def test_a_view_runs_on_every_chip_alike_under_tensor_parallelism() -> None:
         ("g.xml", '<svg xmlns="http://www.w3.org/2000/svg"/>', "XML whose root is <svg>"),
         ("g.graphml", "<!DOCTYPE x [<!ENTITY a 'b'>]><graphml/>", "a document type or entities"),
         ("g.graphml", '<graphml><graph edgedefault="undirected"><node id="a"/></graph></graphml>', "undirected graph"),
-        ("g.graphml", '<graphml><graph edgedefault="directed"><node id="a"/></graph></graphml>', "GraphML of another tool"),
+        (
+            "g.graphml",
+            '<graphml><graph edgedefault="directed"><node id="a"/></graph></graphml>',
+            "GraphML of another tool",
+        ),
         (
             "g.graphml",
             '<graphml xmlns:y="http://www.yworks.com/xml/graphml"><graph edgedefault="directed"/></graphml>',

@@ -20,6 +20,22 @@ CASES = {
         B * 5,
         0,
     ),
+    "pointwise": (
+        {"a": ("activation", (B, 8)), "b": ("weight", (B, 8))},
+        {"out": (B, 8)},
+        {"ops": 3 * B * 8, "special": B * 8},
+        (0, 0, 0, 0),
+        3 * B * 8,
+        B * 8,
+    ),
+    "rearrange": (
+        {"a": ("activation", (B, 8)), "b": ("kv", (2, 3, 5))},
+        {"out": (7,), "out1": (B, 2)},
+        {"ops": B * 8},
+        (0, 0, 0, 0),
+        B * 8,
+        0,
+    ),
     "matmul": (
         {"a": ("activation", (2, 7, B, 8)), "b": ("kv", (2, 7, 8, 5))},
         {"out": (2, 7, B, 5)},
