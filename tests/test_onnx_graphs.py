@@ -281,6 +281,37 @@ def test_a_mask_by_where(tmp_path: Path, turned: bool) -> None:
     assert counts(graph).attention_macs == HALF
 
 
+def test_sinks_stand_beside_the_keys(tmp_path: Path) -> None:
+    """A stored score per head joins the scores before the softmax, and its weight is dropped behind it (gpt-oss)."""
+    nodes = [
+        node("Transpose", "k", "kt", perm=[0, 1, 3, 2]),
+        node("MatMul", "q kt", "s0"),
+        node("Add", "s0 m", "s1"),
+        node("Reshape", "sinks four", "t0"),
+        node("Expand", "t0 full", "t1"),
+        node("Concat", "s1 t1", "s2", axis=-1),
+        node("ReduceMax", "s2 last", "top"),
+        node("Sub", "s2 top", "s3"),
+        node("Softmax", "s3", "p0", axis=-1),
+        node("Slice", "p0 zero minus last", "p"),
+        node("MatMul", "p v", "y"),
+    ]
+    stored = [
+        weight("sinks", [4]),
+        numbers("m", TRIANGLE),
+        numbers("four", np.array([1, 4, 1, 1])),
+        numbers("full", np.array([2, 4, 16, 1])),
+        numbers("last", np.array([-1])),
+        numbers("zero", np.array([0])),
+        numbers("minus", np.array([-1])),
+    ]
+    graph = load(tmp_path, model(nodes, {name: [2, 4, 16, 32] for name in "qkv"}, ["y"], stored))
+    assert became(graph) == ["attention"]
+    cost = op_cost(graph, "n_s0")
+    assert cost.macs == HALF
+    assert cost.reads["sinks"] == 4 * 4
+
+
 def test_attention_whose_weights_are_a_result_stays_products(tmp_path: Path) -> None:
     made = written([], [numbers("m", TRIANGLE)])
     made.graph.output.append(onnx.ValueInfoProto(name="p"))

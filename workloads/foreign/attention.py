@@ -47,6 +47,7 @@ class Attend:
     """Key at which query 0 stands, of one that is not causal."""
     mask: str = ""
     softcap: bool = False
+    sinks: str = ""
     present: tuple[str, str] = ("", "")
     in_place: bool = False
     out: str = ""
@@ -108,6 +109,8 @@ def attend(low: Lowering, call: Call, a: Attend) -> None:
             (a.batch, a.kv_heads, written.cached, a.v_dim),
             a.cached,
         )
+    if a.sinks:
+        inputs["sinks"] = (Ref(low.stored(a.sinks, (a.heads,)), (a.heads,)), (a.heads,))
     sizes: dict[str, Any] = {"heads": a.heads, "kv_heads": a.kv_heads, "head_dim": a.head_dim}
     before = a.cached if a.past_k else a.fresh - a.queries if a.causal is not None else 0
     span = Span(a.batch, a.queries, before)
@@ -305,6 +308,7 @@ def written_out(low: Lowering, call: Call) -> None:
         past_k=past_k,
         past_v=past_v,
         softcap=bool(call.attrs.get("softcap")),
+        sinks=call.attr("sinks", ""),
         present=present,
         out=call.outputs[0],
         causal=call.attr("causal"),

@@ -26,6 +26,8 @@ class Chain:
     covered: list[Call] = field(default_factory=list)
     masks: list[str] = field(default_factory=list)
     softcap: bool = False
+    sinks: str = ""
+    """A stored score of each head that stands beside those of the keys."""
 
 
 def recognise_attention(program: Program) -> None:
@@ -107,7 +109,7 @@ def _attend(web: Web, softmax: Call) -> tuple[list[Call], Call] | None:
     queries, dim = program.shape(scores.inputs[0])[-2:]
     keys, v_dim = program.shape(values.inputs[1])[-2:]
     *lead, rows, columns = program.shape(softmax.inputs[0])
-    if (rows, columns) != (queries, keys) or not math.prod(lead):
+    if (rows, columns) != (queries, keys + bool(chain.sinks)) or not math.prod(lead):
         return None
     batch = lead[0] if len(lead) > 1 else 1
     sizes = (batch, math.prod(lead) // batch, queries, keys, dim, v_dim)
@@ -120,7 +122,7 @@ def _attend(web: Web, softmax: Call) -> tuple[list[Call], Call] | None:
     inputs, given, attrs, gone = found
     order = {id(c): i for i, c in enumerate(program.calls)}
     covered = sorted(chain.covered, key=lambda c: order[id(c)])
-    attrs |= {"masks": tuple(chain.masks), "softcap": chain.softcap}
+    attrs |= {"masks": tuple(chain.masks), "softcap": chain.softcap, "sinks": chain.sinks}
     outputs = (values.outputs[0], *given)
     return [*covered, *gone], Call("Attend", scores.name, inputs, outputs, attrs, tuple(c.op for c in covered))
 
@@ -150,7 +152,12 @@ def _up(web: Web, value: str, chain: Chain) -> Call | None:
                 chain.masks.append(f"{'' if scores[0] == call.inputs[1] else '!'}{call.inputs[0]}")
             elif call.op == "Add":
                 chain.masks += [i for i in call.inputs if i != scores[0]]
+            elif call.op == "Sub":  # the largest score, taken off before the softmax
+                chain.covered += _cone(web, next(i for i in call.inputs if i != scores[0]), {scores[0]}) or []
             value = scores[0]
+        elif call.op == "Concat" and len(call.inputs) == 2 and web.stored(call.inputs[1]) and not chain.sinks:
+            chain.sinks = web.program.values[call.inputs[1]].root
+            value = call.inputs[0]
         else:
             return None
     return None
@@ -169,7 +176,7 @@ def _leads_to_product(web: Web, value: str) -> bool:
             return False
         if call.op in PRODUCTS:
             return _product(web, call)
-        if call.op in CASTS or call.op in ("Reshape", "Tanh"):
+        if call.op in CASTS or call.op in ("Reshape", "Tanh") or call.op == "Concat":
             value = call.inputs[0]
         elif call.op in ("Mul", "Div", "Add", "Sub", "Max", "Where"):
             large = [i for i in call.inputs if web.program.values[i].elements == web.program.values[value].elements]
@@ -206,6 +213,9 @@ def _down(web: Web, softmax: Call, chain: Chain) -> Call | None:
         if call.op in PRODUCTS:
             fits = _product(web, call) and call.inputs[0] == value and not call.input(2)
             return call if fits and not call.attr("transA") and not call.attr("transB") else None
+        if call.op == "Slice" and chain.sinks:  # the sinks' weights are dropped
+            value = call.outputs[0]
+            continue
         elements = [web.program.values[n].elements for n in (value, call.outputs[0])]
         if call.op not in (*CASTS, "Reshape", "Expand") or elements[0] != elements[1]:
             return None
