@@ -325,7 +325,7 @@ GRAPHS = (
     Bad("a phase to come", OWN, ("phase", "'training'"), graph(lambda data: data["graph"].update(phase="training"))),
     Bad("exabytes", OWN, ("bytes of tensors", "less than"), graph(square(2**39))),
     Bad("too large a product", OWN, ("does not fit on h100-sxm", "weight"), graph(square(2**20))),
-    Bad("model file as a graph", OWN, ("config.json: give it to --model", "load_model"), {"g.json": json.dumps(GOOD_CONFIG)}),
+    Bad("model file as a graph", OWN, ("config.json: give it to --model",), {"g.json": json.dumps(GOOD_CONFIG)}),
     Bad("broken graph", OWN, (r"g.json:1", "broken JSON"), {"g.json": '{"nodes": ['}),
     Bad("no such graph", OWN, ("g.json", "no such file")),
     Bad("folder as a graph", (*H100, "--graph", "."), ("a directory",)),
