@@ -40,8 +40,19 @@ def _info(plan: Plan, whole: nx.DiGraph) -> Info:
         dtypes=dict(graph["dtypes"]), clock_hz=chip.clock_hz, clock_fs=chip.period_fs,
         bound=plan_bound(plan), fit=plan.fit, placement=_fullest(plan), copied_bytes=_copied(plan, whole),
         assumptions=_assumptions(plan),
-        notes=(*chip.notes, *chip.execution.notes, *plan.notes),
+        notes=(*chip.notes, *chip.execution.notes, *_dram_notes(plan), *plan.notes),
     )  # fmt: skip
+
+
+def _dram_notes(plan: Plan) -> list[str]:
+    """What the other timing of a tier would have in place of its simulated DRAM."""
+    return [
+        f"{t.name}: every command to every bank is simulated. With --timing fixed it has {float(t.availability.value):.1%} "
+        f"of its bandwidth on {int(t.lanes_fact.value)} lanes instead: the two times differ by what refresh, rows, banks "
+        "and channels that are not evenly asked take more or less than that."
+        for t in plan.chip.tiers
+        if t.simulated_dram is not None and t.availability is not None
+    ]
 
 
 def _copied(plan: Plan, whole: nx.DiGraph) -> dict[str, int]:

@@ -61,7 +61,7 @@ def schedule(plan: Plan, info: Info) -> TileProgram:
 
 
 def _blocks(plan: Plan) -> list[Block]:
-    out = []
+    out: list[Block] = []
     for stage in plan.stages:
         working = [unit for unit in stage.units if unit.work]
         for i, unit in enumerate(working):

@@ -9,8 +9,8 @@ graph.graph     schema "stallscope-graph/1", name, phase ("decode"), batch (sequ
 op node         kind="op", op=NAME (a row of ops.py), the operator's attributes; optional: layer (a number or None)
 tensor node     kind="tensor", tensor=KIND (weight, expert, kv, activation, embedding), shape (a tuple of positive
                 whole numbers), dtype (dtypes.py); optional: layer, tied_to (the embedding table that this weight is)
-edge            tensor -> op or op -> tensor, with role=NAME as in the operator's signature; optional: view (the shape in
-                which the op sees the tensor: its elements in another arrangement, a part of them, or repeated: free;
+edge            tensor -> op or op -> tensor, with role=NAME as in the operator's signature; optional: view (the shape
+                in which the op sees the tensor: its elements in another arrangement, a part of them, or repeated: free;
                 read are the elements of the view or of the tensor, whichever are fewer)
 
 A tensor has at most one producer; weights and tables have none. Activations without a producer are inputs, those
