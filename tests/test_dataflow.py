@@ -24,7 +24,15 @@ MIB = 1 << 20
 
 @cache
 def sn40l() -> Chip:
-    return load_chip("sn40l")
+    """Without the host between steps: these tests are about sections."""
+    return with_fact(load_chip("sn40l"), execution__step_gap=0)
+
+
+def test_the_host_between_steps_counts_once() -> None:
+    graph = graph_of("llama-3.2-1b")
+    with_host, without = run_on("sn40l", graph, tp=8), run_on(sn40l(), graph, tp=8)
+    assert with_host.critical_path_fs["host"] == load_chip("sn40l").execution.step_gap.value
+    assert without.time_fs < with_host.time_fs <= without.time_fs + with_host.critical_path_fs["host"]
 
 
 def sram_of(size: int) -> Chip:

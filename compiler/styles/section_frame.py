@@ -11,7 +11,7 @@ import numpy as np
 from ...arch import Chip
 from ...arch.parts import Tier
 from ..emit import Emitter
-from ..machine import LAUNCH, VECTOR
+from ..machine import HOST, LAUNCH, VECTOR
 from ..plan import Block, Group, Plan, PlanOp, group_macs
 from ..program import Dep, Ints, Opcode, ints
 from ..tile import latency_fs, shares, vector_fs
@@ -72,8 +72,12 @@ class Section:
         self.entry = entry = em.hold(launcher, 0, LAUNCH, opcode=Opcode.BARRIER)
         em.after_slot(entry, HANDOVER, Dep.ORDER)
         em.export(entry, ENTRY)
+        before, host = entry, int(self.chip.execution.step_gap.value)
+        if host and self.block.first and self.plan.samples:
+            before = em.hold(launcher, host, HOST)
+            em.after(before, entry, Dep.ORDER)
         self.launch = em.hold(launcher, gap, LAUNCH, opcode=Opcode.LAUNCH)
-        em.after(self.launch, entry, Dep.ORDER)
+        em.after(self.launch, before, Dep.ORDER)
 
     def leave(self) -> None:
         """Handover when every group has done its last."""
