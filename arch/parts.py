@@ -347,7 +347,7 @@ class Execution(Strict):
     step_gap: Annotated[Fact, Quantity("time0")] = _default("time0", "0 ns")
     """The host between two steps that sample a token: the token comes back, the next step is started."""
     host_gap: Annotated[Fact, Quantity("time0")] | None = None
-    """From one kernel to the next where each is launched by the host (`--eager`) and not by a graph on the chip."""
+    """From one kernel to the next where each is launched by the host and not by a graph on the chip."""
     apart: tuple[Literal["rope", "kv_append", "swiglu", "silu", "gelu"], ...] = ()
     """Ops that run as kernels of their own, not as part of the product or the attention beside them."""
     reduction: Literal["kernel", "inside"] = "inside"

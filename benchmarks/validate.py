@@ -1,6 +1,6 @@
-"""Compares stallscope with public measurements and with trusted peers. Nothing is fitted to any of these numbers.
+"""Compares stallscope with trusted peers, cycle by cycle. Measurements: `stallscope validate`.
 
-    python benchmarks/validate.py [--only dram|systolic|gemm|endtoend] [--data DIR] [--sample N] [--json FILE]
+    python benchmarks/validate.py [--only dram|systolic] [--data DIR] [--sample N] [--json FILE]
 
 The tables are Markdown; docs/validation.md shows them and says what they mean.
 Exit code 2: a data file is missing or bad.
@@ -15,21 +15,16 @@ import json
 import random
 import statistics
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 import stallscope
-from stallscope import Request, compile_graph, decode_graph, load_model, load_system, simulate
 from stallscope.compiler.matrix import gemm as systolic_gemm
 from stallscope.errors import StallscopeError
 from stallscope.memory import Request as Stream
 from stallscope.memory import run_memory
-from stallscope.workloads import add_op, add_tensor, new_graph
 
 DATA = Path(__file__).resolve().parents[2] / "shared"
 FS_PER_MS = 10**12
@@ -114,7 +109,7 @@ def _dram_table(title: str, rows: list[dict[str, Any]]) -> Table:
     return Table(title, columns, lines, [], rows)
 
 
-# Products on systolic arrays, and on GPUs.
+# Products on systolic arrays.
 
 
 def systolic(files: list[Rows]) -> list[Table]:
@@ -133,106 +128,6 @@ def systolic(files: list[Rows]) -> list[Table]:
     return [Table(title, ("dataflow", "rows", "equal", "worst difference"), lines, [], rows)]
 
 
-SIZES = ((10, "under 10 MB"), (25, "10 to 25 MB"), (100, "25 to 100 MB"), (400, "100 to 400 MB"))
-
-
-def gemm(files: list[Rows]) -> list[Table]:
-    """Time of one linear layer, bf16, at most 64 rows: a graph of one operator."""
-    rows: list[dict[str, Any]] = []
-    for row in (row for file in files for row in file):
-        m, n, k = (int(row[key]) for key in "mnk")
-        size = next((name for limit, name in SIZES if 2 * n * k < limit * 1e6), "400 MB and more")
-        theirs = float(row["latency_ms"])
-        chip = row["gpu"].replace("_", "-")
-        name = f"m {m}, n {n}, k {k}"
-        rows.append({"name": name, "chip": chip, "size": size, "ours": _linear_ms(chip, m, n, k), "theirs": theirs})
-    return [_gemm_table(chip, group) for (chip,), group in grouped(rows, "chip").items()]
-
-
-def gemm_rows(row: Row) -> bool:
-    return row["dtype"] == "bfloat16" and int(row["m"]) <= 64
-
-
-def _linear_ms(chip: str, m: int, n: int, k: int) -> float:
-    graph = new_graph("one linear", batch=m)
-    weight = add_tensor(graph, "w", "weight", (n, k))
-    x = add_tensor(graph, "x", "activation", (m, k))
-    add_op(graph, "linear", "linear", {"x": x, "weight": weight}, {"out": (m, n)})
-    return float(simulate(compile_graph(graph, load_system(chip, tp=1))).time_fs / FS_PER_MS)
-
-
-def _gemm_table(chip: str, rows: list[dict[str, Any]]) -> Table:
-    by_size = grouped(rows, "size")
-    order = [name for _, name in SIZES] + ["400 MB and more"]
-    lines = []
-    for name, group in (*((n, by_size.get((n,), [])) for n in order), ("all", rows)):
-        if group:
-            errors = np.array([error(row) for row in group])
-            median, p90 = np.quantile(abs(errors), (0.5, 0.9))
-            lines.append((name, len(group), percent(median), percent(p90), percent(float(np.median(errors)))))
-    ends = sorted(rows, key=error)
-    notes = [f"{w}: {_named(row)}" for w, row in (("lowest", ends[0]), ("highest", ends[-1]))]
-    columns = ("weights", "rows", "median abs error", "p90 abs error", "median error")
-    return Table(f"time of bf16 products, m <= 64, {chip}", columns, lines, notes, rows)
-
-
-def _named(row: dict[str, Any]) -> str:
-    return f"{row['name']}: {1e3 * row['ours']:.1f} us against {1e3 * row['theirs']:.1f} us ({percent(error(row))})"
-
-
-# Whole decode steps.
-
-MODELS = {"Llama-2-7B": "llama-2-7b", "Meta-Llama-3-8B": "llama-3-8b", "Llama-3.1-70B": "llama-3.1-70b"}
-MODELS |= {"Llama-3.1-8B": "llama-3.1-8b", "Llama-3.1-8B-Instruct": "llama-3.1-8b"}
-CHIPS = {"A100-80GB-SXM(330W)": "a100-sxm", "Nvidia H100 GPU": "h100-sxm", "h100_sxm": "h100-sxm"}
-CHIPS["SambaNova SN40L"] = "sn40l"
-DTYPES = {"bf16": "bf16", "bf16/fp16": "bf16", "fp8": "fp8"}
-
-
-def endtoend(files: list[Rows]) -> list[Table]:
-    """Milliseconds of a decode step. Batch 1: the prompt is the context; else the mean context over the output."""
-    rows: list[dict[str, Any]] = []
-    left: Counter[str] = Counter()
-    for row in files[0]:
-        reason = _left_out(row)
-        if reason:
-            left[reason] += 1
-            continue
-        batch, prompt, out = (int(float(row[key] or 0)) for key in ("batch", "isl", "osl"))
-        context = prompt if batch == 1 else prompt + out // 2
-        chip, chips = CHIPS[row["hardware"]], int(float(row["n_devices"]))
-        ours = _step_ms(MODELS[row["model"]], chip, chips, DTYPES[row["dtype"]], batch, context)
-        kind: dict[str, Any] = {"model": f"{MODELS[row['model']]} {DTYPES[row['dtype']]}", "chips": f"{chips} x {chip}"}
-        kind |= {"framework": row["framework"], "batch": batch, "context": context}
-        rows.append({**kind, "metric": row["metric"], "ours": ours, "theirs": float(row["tpot_ms"])})
-    lines = []
-    for key, group in grouped(rows, "model", "chips", "framework", "batch").items():
-        cells = ("context", "{}"), ("ours", "{:.2f}"), ("theirs", "{:.2f}")
-        said = [" / ".join(form.format(row[cell]) for row in group) for cell, form in cells]
-        lines.append((*key, *said, " / ".join(f"{row['ours'] / row['theirs']:.2f}" for row in group)))
-    notes = ["left out: " + "; ".join(f"{n} x {reason}" for reason, n in sorted(left.items()))] if left else []
-    columns = ("model", "chips", "framework", "batch", "context", "simulated ms", "measured ms", "simulated / measured")
-    return [Table("decode steps", columns, lines, notes, rows)]
-
-
-def _left_out(row: Row) -> str:
-    if row["spec_decode"] not in ("", "0.0"):
-        return "speculative decoding"
-    if row["model"] not in MODELS:
-        return f"{row['model']} is not a model of the catalogue"
-    if not (row["n_devices"] and row["tpot_ms"] and row["isl"] and row["batch"]):
-        return "chips, time, batch or prompt not stated"
-    if row["dtype"] not in DTYPES:
-        return f"{row['model']} in {row['dtype']}"
-    return "" if row["hardware"] in CHIPS else f"no chip file for {row['hardware']}"
-
-
-@functools.cache
-def _step_ms(model: str, chip: str, chips: int, weight: str, batch: int, context: int) -> float:
-    graph = decode_graph(load_model(model), Request(batch=batch, context=context, weight=weight))
-    return float(simulate(compile_graph(graph, load_system(chip, chips=chips, tp=chips))).time_fs / FS_PER_MS)
-
-
 @dataclass(frozen=True)
 class Comparison:
     """Files below the data folder, which of their rows, and what makes tables of them."""
@@ -242,12 +137,9 @@ class Comparison:
     wanted: Callable[[Row], bool] = lambda row: True
 
 
-GEMM_FILES = ("measured/gemm_small_m_h100_sxm.csv", "measured/gemm_small_m_a100_sxm.csv")
 COMPARISONS = {
     "dram": Comparison(("golden/dram.csv",), dram),
     "systolic": Comparison(("golden/systolic.csv",), systolic),
-    "gemm": Comparison(GEMM_FILES, gemm, gemm_rows),
-    "endtoend": Comparison(("measured/endtoend.csv",), endtoend),
 }
 
 

@@ -72,7 +72,11 @@ def build_machine(chip: Chip, rows: Sequence[EngineRow], whole_transfers: int = 
     """Number a chip's parts. `whole_transfers`: chunk size that keeps every transfer in one piece (static style), else
     0."""
     shared = [t for t in chip.tiers if t.scope != "core"]
-    causes = [MATRIX, VECTOR, LAUNCH, LINK] + [KERNEL] * (chip.style == "kernels") + [HOST] * (chip.execution.step_gap.value > 0)
+    causes = (
+        [MATRIX, VECTOR, LAUNCH, LINK]
+        + [KERNEL] * (chip.style == "kernels")
+        + [HOST] * (chip.execution.step_gap.value > 0)
+    )
     for tier in chip.tiers:
         causes += [f"bandwidth:{tier.name}", f"latency:{tier.name}"]
         if tier.simulated_dram is not None:

@@ -35,6 +35,8 @@ def keep_warm(plan: Plan, copies: int) -> None:
         if copies * sum(held.values()) <= room:
             for t in held:
                 plan.tier[t] = near.name
+            note = f"the step repeats: {copies} copies of what it reads fit into {near.name} and are read from there"
+            plan.notes = (*plan.notes, note)
 
 
 def stored(plan: Plan, units: tuple[Unit, ...]) -> dict[str, int]:

@@ -49,6 +49,10 @@ def run(
     split: Split,
     work: Workload,
     no_skip: NoSkip = False,
+    warm: Annotated[
+        int,
+        typer.Option(metavar="N", min=0, help="The step repeats, N copies of its tensors in turn: caches are warm."),
+    ] = 0,
     json: JsonFile = None,
     explain: Explain = None,
 ) -> None:
@@ -58,7 +62,7 @@ def run(
     from .report.steps import steps_json, steps_table
     from .report.tables import stall_table
 
-    runs = _simulate_all(work.graphs(), split.system(chip), no_skip)
+    runs = _simulate_all(work.graphs(), split.system(chip), no_skip, warm)
     if len(runs) > 1:
         _deliver(json, lambda: steps_json(runs), lambda: steps_table(runs))
     else:
@@ -307,21 +311,21 @@ def _check_target(json: str | None) -> None:
         check_target(json)
 
 
-def _simulate(graph: nx.DiGraph[Any], system: System, no_skip: bool) -> Run:
+def _simulate(graph: nx.DiGraph[Any], system: System, no_skip: bool, warm: int = 0) -> Run:
     from .compiler.pipeline import compile_graph
 
-    program = compile_graph(graph, system)  # a model that does not fit says so before the simulator is loaded
+    program = compile_graph(graph, system, warm)  # a model that does not fit says so before the simulator is loaded
     from .sim.run import simulate
 
     return simulate(program, skip=not no_skip)
 
 
-def _simulate_all(graphs: list[nx.DiGraph[Any]], system: System, no_skip: bool) -> list[Run]:
+def _simulate_all(graphs: list[nx.DiGraph[Any]], system: System, no_skip: bool, warm: int) -> list[Run]:
     """All steps on as many chips as the last needs, whose KV cache is the largest."""
-    last = _simulate(graphs[-1], system, no_skip)
+    last = _simulate(graphs[-1], system, no_skip, warm)
     info = last.program.info
     fixed = replace(system, chips=None, tp=info.tp, pp=None if system.chip.style == "static" else info.pp)
-    return [*(_simulate(graph, fixed, no_skip) for graph in graphs[:-1]), last]
+    return [*(_simulate(graph, fixed, no_skip, warm) for graph in graphs[:-1]), last]
 
 
 def _deliver(json: str | None, data: Any, table: Any) -> None:
