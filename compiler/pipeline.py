@@ -47,9 +47,9 @@ def _info(plan: Plan, whole: nx.DiGraph) -> Info:
 def _dram_notes(plan: Plan) -> list[str]:
     """What the other timing of a tier would have in place of its simulated DRAM."""
     return [
-        f"{t.name}: every command to every bank is simulated. With --timing fixed it has {float(t.availability.value):.1%} "
-        f"of its bandwidth on {int(t.lanes_fact.value)} lanes instead: the two times differ by what refresh, rows, banks "
-        "and channels that are not evenly asked take more or less than that."
+        f"{t.name}: every command to every bank is simulated. With --timing fixed it has "
+        f"{float(t.availability.value):.1%} of its bandwidth on {int(t.lanes_fact.value)} lanes instead: the two times "
+        "differ by what refresh, rows, banks and channels that are not evenly asked take more or less than that."
         for t in plan.chip.tiers
         if t.simulated_dram is not None and t.availability is not None
     ]

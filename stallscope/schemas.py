@@ -40,7 +40,8 @@ def _graph() -> dict[str, Any]:
     head = {"schema": {"const": SCHEMA}, "name": text, "phase": {"enum": list(PHASES)}, "batch": size}
     head |= {"context": {"type": "integer", "minimum": 0}, "dtypes": _dtypes()}
     ends = {"source": text, "target": text, "role": text}
-    view = {"view": {"type": "array", "minItems": 1, "items": size, "description": "The shape in which the op sees it."}}
+    seen = "The shape in which the op sees it."
+    view = {"view": {"type": "array", "minItems": 1, "items": size, "description": seen}}
     edges = {"type": "array", "items": {"type": "object", "properties": ends | view, "required": list(ends)}}
     return {
         "$schema": DRAFT,
