@@ -5,7 +5,6 @@ from __future__ import annotations
 import networkx as nx
 
 COLUMNS = ("attention", "swiglu", "gelu", "silu", "relu")
-WAYS = ("rope", "rmsnorm", "mul")
 
 
 def mark_parallel(graph: nx.DiGraph) -> None:

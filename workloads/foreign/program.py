@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import StallscopeError
@@ -144,13 +143,3 @@ def composite(op: str, calls: list[Call], inputs: Iterable[str], outputs: Iterab
     """The call that a pattern puts in the place of several."""
     stands = tuple(part for call in calls for part in (call.stands_for or (call.op,)))
     return Call(op, calls[-1].name, tuple(inputs), tuple(outputs), attrs, stands)
-
-
-def renamed(call: Call, **changes: Any) -> Call:
-    """A call with other fields."""
-    return replace(call, **changes)
-
-
-def known(array: Array) -> bool:
-    """Whether every element is known (NaN stands for one that is not)."""
-    return not (array.dtype.kind == "f" and bool(np.isnan(array).any()))
