@@ -57,7 +57,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The simulation is replaced by a made-up run; what was asked for is kept."""
     asked: list[Any] = []
 
-    def simulate(graph: Any, system: Any, no_skip: bool) -> Any:
+    def simulate(graph: Any, system: Any, no_skip: bool, warm: int = 0) -> Any:
         asked.append((graph, system, no_skip))
         if system.chip.name == "sn40l":
             raise StallscopeError("ddr of sn40l is too small")
