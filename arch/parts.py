@@ -340,8 +340,8 @@ class Execution(Strict):
     """From the last product of a tile to the store of its results: sums leave the unit, are converted and laid out."""
     step: Annotated[Fact, Quantity("cycles")] = _default("cycles", "0 cycles")
     """A step of the main loop beside its products: waiting at the tile buffer's barrier, issue, dependent sums."""
-    step_hidden: bool = True
-    """The loop's own cycles go on under the products (other threads copy); else they add to them."""
+    step_runs: Literal["under", "beside"] = "under"
+    """The loop's own cycles go on `under` the products (other threads copy), or add to them, `beside`."""
     cluster_fact: Count = _default_alias("cluster")
     """Cores that share the loads of an operand which they all need."""
     step_gap: Annotated[Fact, Quantity("time0")] = _default("time0", "0 ns")

@@ -135,7 +135,7 @@ def step_fs(chip: Chip, dtype: str, rows: Any, columns: Any, terms: Any, steps: 
     if share is not None:
         products = ints(np.ceil(products / float(share.value)))
     own = ints(steps) * int(chip.execution.step.value)
-    return ints(np.maximum(products, own) if chip.execution.step_hidden else products + own) * chip.period_fs
+    return ints(np.maximum(products, own) if chip.execution.step_runs == "under" else products + own) * chip.period_fs
 
 
 def estimate_fs(chip: Chip, p: Product, t: GemmTiles, step: float) -> float:

@@ -16,7 +16,7 @@ from stallscope.arch import Chip, chip_names, chip_schema, load_chip, load_syste
 from stallscope.arch.load import CHIPS, SYSTEMS
 from stallscope.arch.units import KINDS, UnitError, to_base
 from stallscope.errors import StallscopeError
-from stallscope.memory import Request as Asked
+from stallscope.memory import Request as Stream
 from stallscope.memory import run_memory
 
 SHIPPED = {"a100-sxm", "h100-sxm", "h200-sxm", "b200-sxm", "groq-lpu-v1", "groq-3-lpu", "sn40l"}
@@ -147,11 +147,11 @@ def test_derived_values_follow_from_what_they_are_derived_from(chips: dict[str, 
     assert h100.tier("hbm").latency.value == pytest.approx(654 / 1755e6 * 1e15, rel=1e-3)
     assert h100.tier("l2").latency.value == pytest.approx(265 / 1755e6 * 1e15, rel=1e-3)
     assert h100.tier("smem").bandwidth.value == pytest.approx(128 * 132 * 1.83e9, rel=1e-3)
+    assert h100.tier("hbm").availability.value == pytest.approx(2890 / 3350, abs=1e-3)
     assert chips["a100-sxm"].tier("hbm").latency.value == pytest.approx(560 / 1410e6 * 1e15, rel=1e-3)
-    for name in ("h200-sxm", "b200-sxm"):
-        hbm = chips[name].tier("hbm")
-        asked = Asked(hbm.dram.preset, "RoBaBgCo", "streams", "S=48;C=128;off=stag", 200_000, "sat", "det", None, None)
-        assert hbm.availability.value == pytest.approx(run_memory(asked).efficiency, abs=1e-3)
+    for name, preset in (("h200-sxm", "hbm3e_6400"), ("b200-sxm", "hbm3e_8000")):
+        tiles = Stream(preset, "RoBaBgCo", "streams", "S=48;C=128;off=stag", 200_000, "sat", "det", None, None)
+        assert chips[name].tier("hbm").availability.value == pytest.approx(run_memory(tiles).efficiency, abs=1e-3)
 
 
 def test_little_law_leaves_the_loads_room(chips: dict[str, Chip]) -> None:

@@ -72,8 +72,7 @@ def _one_gemm(k: Kernels, group: Group, g: Gemm) -> None:
     steps = shares(t.steps, pieces)
     hold = np.stack([step_fs(chip, dtype, t.rows, t.columns, steps * -(-int(k_) // t.steps), steps) for k_ in ks])[part]
     tokens = np.tile(rows, t.split * len(cols))
-    near = k.block.home(x) == k.near
-    shared = min(chip.execution.cluster, len(cols)) if near and g.count == 1 else 1
+    shared = min(chip.execution.cluster, len(cols)) if g.count == 1 else 1
     upto = np.cumsum(cols)
     met = (upto - 1) // g.n - (upto - cols) // g.n + 1  # products that a tile has columns of: each has its own operand
     operands = tokens * np.tile(np.repeat(met, len(rows)), t.split)

@@ -35,8 +35,11 @@ def product(m: int, n: int, k: int, weight: str, activation: str, casts: int) ->
 
     graph = new_graph("one product", batch=m, dtypes={"weight": weight, "activation": "bf16"})
     at = add_tensor(graph, "x", "activation", (m, k))
-    for i in range(casts):
-        (at,) = add_op(graph, f"cast{i}", "quantize", {"x": at}, {"out": (m, k)})
+    for i in range(casts):  # the first finds the maximum and the last casts; those between work on single numbers
+        whole = i in (0, casts - 1)
+        source = at if whole else add_tensor(graph, f"scale{i}", "activation", (1, 1))
+        (out,) = add_op(graph, f"cast{i}", "quantize", {"x": source}, {"out": (m, k) if whole else (1, 1)})
+        at = out if whole else at
     graph.nodes[at]["dtype"] = activation
     inputs = {"x": at, "weight": add_tensor(graph, "w", "weight", (n, k))}
     add_op(graph, "linear", "linear", inputs, {"out": (m, n)})
