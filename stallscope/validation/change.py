@@ -53,7 +53,8 @@ def kind_of(chip: Chip, path: str) -> str:
         elif isinstance(part, dict):
             part = part.get(name)
         elif isinstance(part, BaseModel):
-            info = {**{i.alias: (f, i) for f, i in type(part).model_fields.items()}, **_by_name(part)}.get(name)
+            fields: dict[str | None, Any] = {i.alias: (f, i) for f, i in type(part).model_fields.items()}
+            info = (fields | _by_name(part)).get(name)
             if info is None:
                 part = None
                 break
