@@ -154,7 +154,7 @@ def heap_ns(depth: int, rounds: int = 2_000_000) -> float:
 def kernel(runs: int) -> list[Result]:
     """The event loop alone, every block simulated, beside the bare heap of the same depth in the same process."""
     from stallscope import Request, compile_graph, decode_graph, load_model, load_system
-    from stallscope.sim import kernel as k
+    from stallscope.sim import columns as k
     from stallscope.sim import run as machine
     from stallscope.sim.layout import lay_out
 
@@ -162,12 +162,12 @@ def kernel(runs: int) -> list[Result]:
     program = compile_graph(graph, load_system("h100-sxm"))
     prog = lay_out(program)
     per_event, per_heap, ratio = [], [], []
-    depth = _depth(k, machine, program, prog)
+    depth = _depth(program, prog)
     bare_heap(np.zeros(2, np.int64), np.zeros(2, np.int64), 1, 1, 1)
     events = 0
     for i in range(runs + 1):
         begun = time.perf_counter()
-        state = machine._advance(program, prog, None)
+        state, _ = machine._advance(program, prog, None)
         seconds = time.perf_counter() - begun
         events = int(state.g[k.G_EVENTS])
         bare = heap_ns(depth)
@@ -182,16 +182,20 @@ def kernel(runs: int) -> list[Result]:
     ]
 
 
-def _depth(k: Any, machine: Any, program: Any, prog: Any) -> int:
+def _depth(program: Any, prog: Any) -> int:
     """Mean size of the event heap, sampled through the run."""
-    state = machine._new_state(program, prog)
-    k._open_block(prog, state)
+    from stallscope.sim import columns as k
+    from stallscope.sim.kernel import advance, open_first
+    from stallscope.sim.state import grow, new_state
+
+    state = new_state(program, prog)
+    open_first(prog, state)
     sizes, budget = [], 0
     while True:
         budget += 5000
-        status = k.advance(prog, state, budget, False)
+        status = advance(prog, state, None, budget, False)
         if status == k.GROW:
-            state = machine._grow(state)
+            state = grow(state)
         elif status == k.BUDGET:
             sizes.append(int(state.g[k.G_HEAP]))
         else:
