@@ -31,8 +31,6 @@ def enter(p, s, d, c, key, now):
     count = (at + s.chunk[c, C_SIZE] - 1) // burst - first + 1
     write = p.instr[s.chunk[c, C_INSTR], N_WRITE]
     t = (now + tick - 1) // tick
-    if not busy(d.ram[x]):
-        d.watch[x, W_SERVED] = t  # nothing can happen before
     send(d.ram[x], d.runs, t, c, first, count, write)
     d.watch[x, W_WRITES] += write
     d.visit[c, V_KEY], d.visit[c, V_SINCE] = key, now
@@ -41,7 +39,8 @@ def enter(p, s, d, c, key, now):
     d.present[k, 0] += 1
     s.chunk[c, C_HOP] = hop + 1
     s.chunk[c, C_HOPS] -= 1
-    _wake(s, d, x, t + d.stations[k, K_WRITES] if write else d.watch[x, W_SERVED] + _ahead(d, x))
+    # A write that joins a queued one is done in the tick in which it comes, one sooner than by any command.
+    _wake(s, d, x, t + _ahead(d, x) - write)
 
 
 @compiled
@@ -61,7 +60,6 @@ def look(p, s, d, x, now):
         return
     watch[x, W_WAKES] = 0
     serve(d.ram[x], d.runs, d.record, t)
-    watch[x, W_SERVED] = t
     _let_go(p, s, d, x)
     if busy(d.ram[x]):
         _wake(s, d, x, t + _ahead(d, x))

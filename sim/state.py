@@ -71,7 +71,7 @@ def new_memory(program: TileProgram, prog: k.Prog, chunks: int) -> k.Memory | No
         one = new_lane(program.drams, kind)
         for i in range(int(s.lanes[station])):
             lanes.append(one)
-            watch.append([len(stations) - 1, int(first_lane[station]) + i, 0, 0, 0] + [0] * k.COUNTED)
+            watch.append([len(stations) - 1, int(first_lane[station]) + i, 0, 0] + [0] * k.COUNTED)
     ram = np.zeros((len(lanes), max(map(len, lanes))), np.int64)
     for row, lane in zip(ram, lanes, strict=True):
         row[: len(lane)] = lane

@@ -193,7 +193,8 @@ def test_a_long_prefill_computes_and_decode_fetches(layers: int) -> None:
     assert prefill.program.info.bound.limiter == "matrix"
     assert max(prefill.critical_path_fs, key=lambda c: prefill.critical_path_fs[c]) == "matrix"
     assert prefill.critical_path_fs["matrix"] > 0.75 * prefill.time_fs
-    assert prefill.program.info.bound.time_fs / prefill.time_fs > 0.7
+    sustained = prefill.program.info.bound.time_fs / float(system.chip.matrix.availability["bf16"].value)
+    assert sustained / (prefill.time_fs - prefill.critical_path_fs["host"]) > 0.7
     assert decode.program.info.bound.limiter == "bandwidth:hbm"
     assert decode.critical_path_fs.get("matrix", 0) < 0.1 * decode.time_fs
 
