@@ -101,8 +101,10 @@ def _step(p: Predictor, model: str, ways: int, dtype: str, batch: int, prompt: i
     from ..workloads import Request, decode_graph, load_model
 
     known = load_model(model)
-    formats: dict[str, Any] = {"weight": "fp8", "cast": "fp8", "embedding": "bf16", "head": "bf16"} if dtype == "fp8" else {}
-    if dtype == "bf16":
+    formats: dict[str, Any] = {}
+    if dtype == "fp8":
+        formats = {"weight": "fp8", "cast": "fp8", "embedding": "bf16", "head": "bf16"}
+    elif dtype == "bf16":
         formats = {"weight": "bf16"}
     step = decode_graph(known, Request(batch=batch, context=prompt + out // 2, **formats))
     said = p.run(step, tp=ways)
