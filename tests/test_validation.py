@@ -20,6 +20,10 @@ from stallscope.validation.tables import read_table
 NAMES = {"h100_sxm": "h100-sxm", "a100_sxm": "a100-sxm"}
 
 
+def test_our_tables_are_there_wherever_it_is_installed() -> None:
+    assert len(list(OURS.glob("*.csv"))) > 8
+
+
 def write(path: Path, rows: list[dict[str, object]]) -> Path:
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]))

@@ -22,7 +22,8 @@ from .tables import Table, read_table
 if TYPE_CHECKING:
     import networkx as nx
 
-OURS = Path(__file__).resolve().parents[2] / "tests" / "measured"
+_INSTALLED, _CLONE = Path(__file__).parent / "measured", Path(__file__).resolve().parents[2] / "tests" / "measured"
+OURS = _INSTALLED if _INSTALLED.is_dir() else _CLONE
 """Extracts of public tables, in a clone."""
 
 
