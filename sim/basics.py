@@ -1,39 +1,40 @@
 """The heap of events, and chains."""
 
+import numpy as np
+
 from .columns import G_CUTS
-from .compiled import compiled
+from .compiled import compiled, pointer
 
 
 @compiled
 def push(heap, n, time, key, row):
     """Add an event to a heap of n."""
-    while n > 0:
-        up = (n - 1) >> 1
-        if heap[up, 0] < time or (heap[up, 0] == time and heap[up, 1] < key):
+    h, at = pointer(heap), 3 * n
+    while at > 0:
+        up = (at // 3 - 1) // 2 * 3
+        if h[up] < time or (h[up] == time and h[up + 1] < key):
             break
-        heap[n, 0], heap[n, 1], heap[n, 2] = heap[up, 0], heap[up, 1], heap[up, 2]
-        n = up
-    heap[n, 0], heap[n, 1], heap[n, 2] = time, key, row
+        h[at], h[at + 1], h[at + 2] = h[up], h[up + 1], h[up + 2]
+        at = up
+    h[at], h[at + 1], h[at + 2] = time, key, row
 
 
 @compiled
 def drop_top(heap, n):
     """Remove the top of a heap of n + 1: the last one sinks from the top."""
-    time, key, row = heap[n, 0], heap[n, 1], heap[n, 2]
-    at = 0
-    down = 1
-    while down < n:
-        if down + 1 < n and (
-            heap[down + 1, 0] < heap[down, 0]
-            or (heap[down + 1, 0] == heap[down, 0] and heap[down + 1, 1] < heap[down, 1])
-        ):
-            down += 1
-        if time < heap[down, 0] or (time == heap[down, 0] and key < heap[down, 1]):
+    h, end = pointer(heap), 3 * n
+    time, key, row = h[end], h[end + 1], h[end + 2]
+    at, down = 0, 3
+    while down < end:
+        # Without a branch: which of the two comes first is anybody's guess. Behind the last one stands it itself.
+        other = down + 3
+        down += 3 * np.int64((h[other] < h[down]) | ((h[other] == h[down]) & (h[other + 1] < h[down + 1])))
+        if time < h[down] or (time == h[down] and key < h[down + 1]):
             break
-        heap[at, 0], heap[at, 1], heap[at, 2] = heap[down, 0], heap[down, 1], heap[down, 2]
+        h[at], h[at + 1], h[at + 2] = h[down], h[down + 1], h[down + 2]
         at = down
-        down = 2 * at + 1
-    heap[at, 0], heap[at, 1], heap[at, 2] = time, key, row
+        down = 2 * at + 3
+    h[at], h[at + 1], h[at + 2] = time, key, row
 
 
 @compiled

@@ -13,7 +13,7 @@ from numba.extending import intrinsic
 _CHECKED = bool(config.DISABLE_JIT or config.BOUNDSCHECK)  # type: ignore[attr-defined,unused-ignore]
 _OPTIONS: dict[str, Any] = {"error_model": "numpy", "_nrt": _CHECKED}
 
-compiled = njit(**_OPTIONS)
+compiled = njit(forceinline=True, **_OPTIONS)
 """A function that others call: compiled as a part of them."""
 
 if _CHECKED:

@@ -4,15 +4,16 @@ A lane keeps, for every bank and what lies above it, the first legal tick of eac
 burst of each kind; so the next command is found without a look at the ticks between, or at any other burst. What was
 found stays found while nothing changes it. tests/naive_dram.py looks at every burst in every tick, and must agree.
 
-The ways in are `send`, `serve`, `busy` and, from Python, `drain`.
+The ways in are `send`, `run_lane` and `busy`; from Python `serve` and `drain`.
 """
 
 import numpy as np
 
 from .compiled import compiled, entry, pointer
-from .dram_banks import activate, find_column, find_row, mode_now, row_closed, set_mode, want_anew
+from .dram_banks import activate, find_column, find_row, mode_now, pass_age, row_closed, set_mode, want_anew
 from .dram_counts import account, leave_run
-from .dram_queue import advance_strand, ahead_of, drop_strand, feed, free_strand, one_less, take_first
+from .dram_queue import advance_strand, ahead_of, drop_strand, feed, free_strand, one_less
+from .dram_rows import give_row
 from .dram_state import *
 from .dram_streak import serve_streak
 
@@ -84,10 +85,13 @@ def _column(m, runs, done, now):
         m[D_HITS] += 1 - m[e + N_SEEN]
         m[D_READS + q] -= 1
         m[D_BLOCKED] = 0
+        burst, oldest = m[e + N_BURST], m[D_OLDEST + q] == e
         if m[e + N_COUNT] > 1:
-            advance_strand(m, e, 1, ahead_of(m, m[e + N_BURST]))
+            advance_strand(m, e, 1, ahead_of(m, burst))
         else:
             drop_strand(m, b, q, e)
+        if oldest:
+            pass_age(m, q, b, burst, number, 1)
     give_command(m, b, RD + q, now)
     account(m, b, q, now)
     m[m[b + B_RANK] + K_WAITING] -= 1
@@ -99,37 +103,6 @@ def _column(m, runs, done, now):
     leave_run(m, runs, done, run, number, t)
     m[COLUMN_OK] = 0
     want_anew(m, b, now)
-
-
-@compiled
-def _row(m, now):
-    """Gives the ACT or PRE that `find_row` found."""
-    b, command, q = m[ROW_B], m[ROW_C], m[D_MODE]
-    give_command(m, b, command, now)
-    m[ROW_OK] = 0
-    if m[COLUMN_OK] and m[COLUMN_T] < NEVER:
-        x = m[m[COLUMN_E] + N_BANK]
-        if x == b or ready_at(m, x, RD + m[m[COLUMN_E] + N_WRITE], now) > m[COLUMN_T]:
-            m[COLUMN_OK] = 0
-    if command == PRE:
-        e = m[b + B_MISS + q]
-        if m[e + N_SEEN] == 0:
-            m[e + N_SEEN] = 1
-            m[D_CONFLICTS] += 1
-        m[b + B_NEW] = REPLACED
-        row_closed(m, b)
-        return
-    e = take_first(m, m[b + B_HEAD + q])
-    if m[e + N_SEEN] == 0:
-        m[e + N_SEEN] = 1
-        m[D_MISSES] += 1
-    if m[P_SPLIT]:
-        m[b + B_ROW] = ACTIVATING
-        m[b + B_WANTS] = -1
-        m[D_HALF] = e
-        m[D_DEADLINE] = now + m[P_SPLIT]
-    else:
-        activate(m, e, now)
 
 
 @compiled
@@ -216,7 +189,7 @@ def _step(m, runs, done, until):
         return True
     m[D_NOW] = t
     if m[COLUMN_T] == t:
-        if not queued or m[COLUMN_ACTIVE] or not serve_streak(m, runs, done, t, min(until, due - 1, row_t)):
+        if not queued or m[COLUMN_ACTIVE] or not serve_streak(m, runs, done, t, min(until, due - 1), row_t):
             _column(m, runs, done, t)
         t = m[D_NOW]
         if queued:
@@ -228,7 +201,7 @@ def _step(m, runs, done, until):
             row_t = m[MAINT_T]
     if row_t == t:
         if queued:
-            _row(m, t)
+            give_row(m, t)
         else:
             _maintain(m, t)
     return True
@@ -281,7 +254,7 @@ def _step_one_bus(m, runs, done, until):
     if urgent or (active and t == first):
         set_mode(m, before)  # the queues were not looked at
     alone = column and queued and not active and (not m[P_CLOCKED] or t < m[D_CLOCK])
-    if alone and serve_streak(m, runs, done, t, min(until, due - 1, m[ROW_T] - 1)):
+    if alone and serve_streak(m, runs, done, t, min(until, due - 1), m[ROW_T] - 1):
         return True
     m[D_NOW] = t
     if column and not active and m[ROW_T] == t:
@@ -299,7 +272,7 @@ def _step_one_bus(m, runs, done, until):
     elif column:
         _column(m, runs, done, t)
     elif queued:
-        _row(m, t)
+        give_row(m, t)
     else:
         _maintain(m, t)
     return True
@@ -315,7 +288,8 @@ def _idle(m, until):
 
 
 @compiled
-def _serve(m, runs, done, until):
+def run_lane(m, runs, done, until):
+    """Runs a lane until tick `until`, that tick included; runs are sent as they come and as there is room."""
     while True:
         arrival = feed(m, runs, done)
         if _step(m, runs, done, min(until, arrival)):
@@ -327,11 +301,11 @@ def _serve(m, runs, done, until):
 
 @entry
 def serve(stamp):
-    """Runs a lane until tick `until`, that tick included; runs are sent as they come and as there is room."""
+    """`run_lane` for Python; `done` takes down when bursts were accepted and done, as far as it has rows."""
 
     def serve(lane, runs, done, until):
         lane[D_RECORDED] = done.shape[0] if stamp else 0
-        _serve(pointer(lane), pointer(runs), pointer(done), until)
+        run_lane(pointer(lane), pointer(runs), pointer(done), until)
 
     return serve
 

@@ -39,7 +39,12 @@ def want_row(m, b):
 @compiled
 def set_hit(m, b, q, e):
     """The oldest strand that hits a bank's open row; banks that have one are counted."""
-    m[D_HITS_OPEN + q] += np.int64(e >= 0) - np.int64(m[b + B_HIT + q] >= 0)
+    before, oldest = m[b + B_HIT + q], m[D_OLDEST + q]
+    if before >= 0 and before == oldest:
+        m[D_OLDEST + q] = -1
+    elif e >= 0 and (m[D_HITS_OPEN + q] == 0 or (oldest >= 0 and m[e + N_SEQ] < m[oldest + N_SEQ])):
+        m[D_OLDEST + q] = e
+    m[D_HITS_OPEN + q] += np.int64(e >= 0) - np.int64(before >= 0)
     m[b + B_HIT + q] = e
 
 
@@ -99,20 +104,53 @@ def find_column(m, first, queued):
         try_column(m, m[e + N_BANK], e, 1, first)
     if not queued or m[D_HITS_OPEN + q] == 0:
         return
+    edge = m[P_EDGES]
+    soonest = m[m[A_SID] + c]
+    if not m[S_ALONE]:
+        for sid in range(m[A_SID] + NODE, m[A_GROUP], NODE):
+            soonest = min(soonest, m[sid + c])
+    soonest = max(soonest, first) | edge
+    if soonest >= m[COLUMN_T]:
+        return
+    e = m[D_OLDEST + q]
+    if e < 0 or ready_at(m, m[e + N_BANK], c, first) > soonest:
+        e = _find_hit(m, q, first)
+        soonest = ready_at(m, m[e + N_BANK], c, first)
+    if soonest < m[COLUMN_T]:
+        m[COLUMN_T], m[COLUMN_E], m[COLUMN_ACTIVE], m[COLUMN_SEQ] = soonest, e, 0, m[e + N_SEQ]
+
+
+@compiled
+def _find_hit(m, q, first):
+    """Of the strands that hit open rows, the one with the next RD or WR: the earliest, then the oldest."""
     # Without branches: time, age and place in one number.
-    oldest, edge = m[D_SEQ] - OLD, m[P_EDGES]
-    best, base = NEVER, m[A_BUSY]
+    old, edge, c = m[D_SEQ] - OLD, m[P_EDGES], RD + q
+    best = oldest = NEVER
+    base = m[A_BUSY]
     for i in range(m[D_BUSY]):
         b = m[base + i]
         e = m[b + B_HIT + q]
         t = max(m[b + c], m[m[b + B_GROUP] + c], m[m[b + B_SID] + c], first) | edge
-        key = ((t - first) << AGE_AND_PLACE) + ((m[e + N_SEQ] - oldest) << PLACE) + i
+        age = ((m[e + N_SEQ] - old) << PLACE) + i
+        key = ((t - first) << AGE_AND_PLACE) + age
         best = min(best, key if e >= 0 else NEVER)
-    b = m[base + (best & ((1 << PLACE) - 1))]
-    t = first + (best >> AGE_AND_PLACE)
-    if t < m[COLUMN_T]:
-        e = m[b + B_HIT + q]
-        m[COLUMN_T], m[COLUMN_E], m[COLUMN_ACTIVE], m[COLUMN_SEQ] = t, e, 0, m[e + N_SEQ]
+        oldest = min(oldest, age if e >= 0 else NEVER)
+    m[D_OLDEST + q] = m[m[base + (oldest & ((1 << PLACE) - 1))] + B_HIT + q]
+    return m[m[base + (best & ((1 << PLACE) - 1))] + B_HIT + q]
+
+
+@compiled
+def pass_age(m, q, b, burst, number, count):
+    """The oldest hit, in bank b, and those that follow it, `count` in all, are served: the next of the run is it now, or
+    none is known."""
+    after, turn = burst + count, m[S_TURN]
+    m[D_OLDEST + q] = -1
+    if turn > 0 and after ^ burst < m[S_BLOCK]:
+        at = m[A_TURN] + T_BANK
+        x = b - m[at + (burst & (turn - 1)) * TURN_COLUMNS] + m[at + (after & (turn - 1)) * TURN_COLUMNS]
+        e = m[x + B_HIT + q]
+        if e >= 0 and m[e + N_SEQ] == number + count:
+            m[D_OLDEST + q] = e
 
 
 @compiled

@@ -24,6 +24,7 @@ CLOSED, ACTIVATING = -1, -2
     D_NOW, D_MODE, D_DUE, D_REF_BANK, D_REF_RANK, D_CLOCK, D_SYNC, D_HALF, D_DEADLINE, D_READS, D_WRITES, D_ACTIVE,
     D_SEQ, D_PROMOTED, D_FREE, D_MHEAD, D_MCOUNT, D_BUSY, D_RUN, D_RUN_LAST,
     D_HITS, D_MISSES, D_CONFLICTS, D_LAST, D_QUEUED, D_STREAKS, D_BLOCKED, D_HITS_OPEN, D_HITS_OPEN_W,
+    D_OLDEST, D_OLDEST_W,
     D_DATA, LOST_REFRESH, LOST_MISS, LOST_CONFLICT, LOST_TURN, LOST_OTHER, LOST_GROUP, D_IDLE, D_REF_SINCE, D_REF_LAST,
     D_THROUGH, D_THROUGH_LAST, D_RECORDED, D_BLOCK, D_BLOCK_BANK, D_BLOCK_ROW,
     S_REFA, S_REFB, S_ALONE, S_BITS, S_RECENT, S_BLOCK, S_TURN, S_SHIFT, S_EACH, S_BESIDE, S_ORDERED, S_PACE, S_PACE_W,
@@ -32,7 +33,7 @@ CLOSED, ACTIVATING = -1, -2
     ROW_OK, ROW_T, ROW_B, ROW_C, ROW_SEQ, MAINT_T, MAINT_C,
     A_POINTERS, A_FIELDS, A_FIELDS_END, A_TURN, A_RANK, A_SID, A_GROUP, A_BANK, A_ENTRY, A_FREE, A_BUSY, A_MAINT,
     A_ALLOWED, A_OPENED, A_CAME,
-) = range(24, 24 + 90)  # fmt: skip
+) = range(24, 24 + 92)  # fmt: skip
 HEADER = 120
 # Rules of a command: where its lists begin, and end, in this order. A rule is (command after, ticks), in the window
 # list (command after, ticks, commands back). What holds for a channel, a rank or a stack id is kept by stack id.

@@ -3,22 +3,27 @@
 import numpy as np
 
 from .compiled import compiled
-from .dram_banks import want_anew
+from .dram_banks import pass_age, want_anew
 from .dram_counts import account, run_through
 from .dram_queue import advance_strand, drop_strand, extend, extendable, part_old
+from .dram_rows import rows_beside
 from .dram_state import *
 
 
 @compiled
-def serve_streak(m, runs, done, t, horizon):
+def serve_streak(m, runs, done, t, horizon, row_t):
     """Serves bursts of one run in one step, from tick t to `horizon`, where one by one they would go in the same order.
 
-    That is: they hit open rows; no other could come before or between them; one comes each `pace`; and no row command,
-    refresh or arrival comes in between. Those that take their places in the queue must make strands longer, no more.
+    That is: they hit open rows; no other could come before or between them; one comes each `pace`; and no refresh or
+    arrival comes in between. Row commands, the next of them at `row_t`, come beside them on a bus of their own, and end
+    them where there is only one bus. Those that take their places in the queue must make strands longer, no more.
     Returns whether it did: then at least two.
     """
     q, e = m[D_MODE], m[COLUMN_E]
     pace, turn = m[S_PACE + q], m[S_TURN]
+    beside = m[P_BUSES] > 1 and m[S_ORDERED] == 0
+    if not beside:
+        horizon = min(horizon, row_t)
     if pace == 0 or horizon < t + pace or m[D_READS + 1 - q] > 0 or m[D_HALF] >= 0:
         return False
     run, burst, number = m[e + N_RUN], m[e + N_BURST], m[e + N_SEQ]
@@ -50,8 +55,13 @@ def serve_streak(m, runs, done, t, horizon):
         count &= -turn
     if count < 2:
         return False
+    taken = acts = np.int64(0)
+    if beside and row_t < t + (count - 1) * pace:
+        count, taken, acts = rows_beside(m, runs, done, to if sends else np.int64(-1), sent, t, count)
+        if sends:
+            sent = taken + extendable(m, runs, to, count + acts - taken)
     if sends:
-        extend(m, runs, done, to, min(sent, count), t, pace)
+        extend(m, runs, done, to, min(sent, count + acts) - taken, t + (taken - acts) * pace, pace)
         if runs[to * RUN_COLUMNS + R_SENT] == runs[to * RUN_COLUMNS + R_COUNT]:
             m[D_RUN] = runs[to * RUN_COLUMNS + R_NEXT]
     _serve_in_order(m, runs, done, e, t, count)
@@ -139,6 +149,7 @@ def _serve_in_order(m, runs, done, e, t, count):
                 at = (i & -turn) + m[m[A_TURN] + (i & (turn - 1)) * TURN_COLUMNS + T_PLACE]
             done[2 * (number + at) + 1] = t + i * pace + lag
     _account_in_order(m, q, first, start, t, count)
+    oldest = m[D_OLDEST + q] == e
     p = m[A_POINTERS] + (RD + q) * LISTS
     dropped = np.int64(-1)
     for i in range(min(count, turn)):
@@ -159,6 +170,8 @@ def _serve_in_order(m, runs, done, e, t, count):
         slot = (rounds - 1) * turn + (m[place + T_LAST_SLOT] if m[S_ORDERED] else i)
         raise_ticks(m, m[p + GROUP_RULES], m[p + BANK_RULES], m[b + B_GROUP], t + slot * pace)
         raise_ticks(m, m[p + BANK_RULES], m[p + WINDOW], b, t + slot * pace)
+    if oldest:
+        pass_age(m, q, first + m[m[A_TURN] + start * TURN_COLUMNS + T_BANK], burst, number, count)
     give_command_above(m, p, m[first + B_SID], last)
     m[D_READS + q] -= count
     m[m[A_RANK] + K_WAITING] -= count
@@ -167,11 +180,11 @@ def _serve_in_order(m, runs, done, e, t, count):
     if m[P_CLOCKED]:
         m[D_CLOCK] = max(m[D_CLOCK], last + (m[P_CLOCK_WRITE] if q else m[P_CLOCK_READ]))
     run_through(m, runs, run, count, last + lag)
-    m[D_NOW] = last
+    m[D_NOW] = max(m[D_NOW], last)
     m[COLUMN_OK] = 0
     if dropped >= 0:
         want_anew(m, dropped, last)
-    elif m[ROW_OK] and m[ROW_T] < NEVER and ready_at(m, m[ROW_B], m[ROW_C], last) > m[ROW_T]:
+    elif m[ROW_OK] and m[ROW_T] < NEVER and ready_at(m, m[ROW_B], m[ROW_C], m[D_NOW]) > m[ROW_T]:
         m[ROW_OK] = 0
 
 

@@ -52,7 +52,7 @@ def new_lane(drams: Drams, kind: int) -> Ints:
         m[name] = place
     m[at[0] : at[1]], m[at[1] : at[2]], m[at[-1] :] = pointers, fields, rules
     m[d.D_DUE], m[d.D_FREE] = p[d.P_INTERVAL], slots
-    for name in (d.D_SYNC, d.D_HALF, d.D_REF_LAST, d.D_BLOCK, d.D_RUN, d.D_THROUGH):
+    for name in (d.D_SYNC, d.D_HALF, d.D_REF_LAST, d.D_BLOCK, d.D_RUN, d.D_THROUGH, d.D_OLDEST, d.D_OLDEST_W):
         m[name] = -1
     m[at[9] : at[10]] = at[8] + np.arange(slots) * d.ENTRY_COLUMNS
     rank = m[at[4] : at[5]].reshape(ranks, -1)

@@ -6,8 +6,8 @@ comes is only put on the lane's list. So what a lane does never depends on when 
 
 from .basics import copy_chain, cut_chain, push
 from .columns import *
-from .compiled import compiled
-from .dram import busy, send, serve
+from .compiled import compiled, pointer
+from .dram import busy, run_lane, send
 from .dram_state import D_THROUGH, R_DATA, R_DONE, R_NEXT
 
 
@@ -59,7 +59,7 @@ def look(p, s, d, x, now):
     if t != watch[x, W_WAKES]:
         return
     watch[x, W_WAKES] = 0
-    serve(d.ram[x], d.runs, d.record, t)
+    run_lane(pointer(d.ram[x]), pointer(d.runs), pointer(d.record), t)
     _let_go(p, s, d, x)
     if busy(d.ram[x]):
         _wake(s, d, x, t + _ahead(d, x))
