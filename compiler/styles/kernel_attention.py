@@ -14,8 +14,8 @@ from ..machine import VECTOR
 from ..plan import Group, PlanOp
 from ..program import Dep, Ints, ints
 from ..tile import MIN_TOKENS, PARTIAL, latency_fs, matrix_dtype, shares, stage_bytes, step_fs, vector_fs
+from .kernel_decode import attention
 from .kernel_frame import Kernels, epilogue
-from .kernel_ops import attention
 from .kernel_stream import Feed, cut, flow, in_proportion, pieces
 
 BLOCK_ROWS = 128  # query rows of a block, as flash kernels take them
