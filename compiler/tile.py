@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..arch import Chip
+from ..arch.parts import AttentionParts, MaskedKernel
 from ..workloads import DTYPE_BITS
 from ..workloads.dtypes import element_of
 from .matrix import unit_cycles
@@ -168,27 +169,64 @@ def estimate_fs(chip: Chip, p: Product, t: GemmTiles, step: float) -> float:
     return time
 
 
-def attention_split(
-    chip: Chip, home: str, pairs: int, tokens: int, token_bytes: float, step: int, stages: int, start: int, partial: int
-) -> int:
-    """Into how many parts the cached tokens of each sequence and KV head are cut: those of least estimated time; ties:
-    fewer. `step`: time of MIN_TOKENS tokens, with `stages` buffers for as many; `start`: of a part's beginning;
-    `partial`: bytes of a part's result."""
-    cores, tier, near = int(chip.cores.value), chip.tier(home), next(c for c in chip.tiers if c.scope == "chip")
+def attention_parts(cores: int, parts: AttentionParts, pairs: int, tokens: int) -> int:
+    """Parts of the tokens of each of `pairs` sequences and KV heads by a library's rule."""
+    most = tokens // parts.tokens
+    most = max(1, min(most, round(float(np.sqrt(parts.spread * most)))))
+    return max(1, min(most, parts.waves * cores // pairs))
+
+
+def masked_parts(cores: int, masked: MaskedKernel, blocks: int, tokens: int) -> tuple[int, int]:
+    """Parts of the tokens of each of `blocks` heads, and the blocks that share a core: as many parts as give every
+    core one, but none that leaves threads without a token. Few blocks are large ones."""
+    most = int(masked.resident.value)
+    larger = min(-(-most * cores // blocks), most)
+    resident = next(n for n in range(1, most + 1) if most % n == 0 and n * larger >= most)
+    at_once = int(masked.tokens.value) * int(masked.loads.value) // resident
+    return max(1, min(-(-cores // blocks), -(-(tokens + 1) // at_once))), resident
+
+
+@dataclass(frozen=True)
+class Flash:
+    """A kernel of decode attention as the choice of its parts sees it."""
+
+    home: str
+    """Tier of the cache."""
+    blocks: int
+    """[sequence, KV head], or more where several share the query heads of a KV head."""
+    readers: int
+    """Blocks that read the same keys and values."""
+    tokens: int
+    tile: int
+    """Tokens of a step."""
+    token_bytes: float
+    step_fs: int
+    stages: int
+    """Buffers for tiles."""
+    start_fs: int
+    """Of a part's beginning."""
+    partial: int
+    """Bytes of a part's result."""
+
+
+def attention_split(chip: Chip, f: Flash) -> int:
+    """Into how many parts the cached tokens of each block are cut: those of least estimated time; ties: fewer."""
+    cores, tier, near = int(chip.cores.value), chip.tier(f.home), next(c for c in chip.tiers if c.scope == "chip")
     e = chip.execution
     far = FS_PER_S / (float(tier.bandwidth.value) * float(tier.availability.value if tier.availability else 1))
     latency = float(tier.latency.value) + float(chip.load.copy_latency.value)
     port = chip.load.port
-    through = MIN_TOKENS * token_bytes * chip.period_fs / float(port.value) if port else 0.0
-    each = max(float(step), through, latency / stages)
+    through = f.tile * f.token_bytes * chip.period_fs / float(port.value) if port else 0.0
+    each = max(float(f.step_fs), through, latency / f.stages)
     best: tuple[float, int] | None = None
-    for split in range(1, max(1, min(-(-tokens // MIN_TOKENS), 2 * cores // pairs)) + 1):
-        steps = -(-tokens // (split * MIN_TOKENS))
-        waves = -(-pairs * split // cores)
-        time = waves * (start + latency + float(e.epilogue.value) + steps * each)
-        time = max(time, start + latency + pairs * tokens * token_bytes * far)
+    for split in range(1, max(1, min(-(-f.tokens // f.tile), 2 * cores // f.blocks)) + 1):
+        steps = -(-f.tokens // (split * f.tile))
+        waves = -(-f.blocks * split // cores)
+        time = waves * (f.start_fs + latency + float(e.epilogue.value) + steps * each)
+        time = max(time, f.start_fs + latency + f.blocks // f.readers * f.tokens * f.token_bytes * far)
         if split > 1:
-            time += 2 * float(near.latency.value) + 2 * split * pairs * partial * FS_PER_S / float(near.bandwidth.value)
+            sums = 2 * split * f.blocks * f.partial * FS_PER_S / float(near.bandwidth.value)
+            time += 2 * float(near.latency.value) + sums
             time += float(e.launch_gap.value) if e.reduction == "kernel" else 0.0
         if best is None or (time, split) < best:
             best = time, split

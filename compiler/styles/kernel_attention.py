@@ -14,7 +14,7 @@ from ..machine import VECTOR
 from ..plan import Group, PlanOp
 from ..program import Dep, Ints, ints
 from ..tile import MIN_TOKENS, PARTIAL, latency_fs, matrix_dtype, shares, stage_bytes, step_fs, vector_fs
-from .kernel_decode import attention
+from .kernel_decode import attention, helpers
 from .kernel_frame import Kernels, epilogue
 from .kernel_stream import Feed, cut, flow, in_proportion, pieces
 
@@ -34,7 +34,8 @@ def attention_kernel(k: Kernels, group: Group) -> None:
 
 def _flash(k: Kernels, group: Group, a: Attend) -> None:
     items = a.items(BLOCK_ROWS)
-    parts = _parts(k, items)
+    known = k.chip.execution.attention.flash
+    parts = _parts(k, items) if known.split else np.ones(len(items.rows), np.int64)
     # CTAs are [part of the keys, item], as many parts as each item has.
     part = np.concatenate([np.full(int((parts > p).sum()), p) for p in range(int(parts.max()))])
     item = np.concatenate([np.flatnonzero(parts > p) for p in range(int(parts.max()))])
@@ -42,7 +43,8 @@ def _flash(k: Kernels, group: Group, a: Attend) -> None:
     low, high = keys * part // of, keys * (part + 1) // of
     cached = np.minimum(high, items.cached[item]) - np.minimum(low, items.cached[item])
     _before(k, group)
-    k.begin(int(k.chip.execution.prologue.value))
+    helpers(k, known.helpers)
+    k.begin(int((known.prologue or k.chip.execution.prologue).value))
     feeds, operand = _feeds(k, a, items, item, cached, low, high)
     most = int((sum(f.sum(axis=1) for f in feeds.values())).max()) if feeds else 1
     steps = pieces(k, len(item), most, stage_bytes(k.chip))
@@ -50,12 +52,15 @@ def _flash(k: Kernels, group: Group, a: Attend) -> None:
     dtype = matrix_dtype(k.chip, k.plan.dtype(still), k.plan.dtype(a.op.inputs["q"]))
     rows, tile = items.rows[item], -(-np.maximum(high - low, 1) // steps)
     hold = step_fs(k.chip, dtype, rows, tile, a.k_dim) + step_fs(k.chip, dtype, rows, a.v_dim, tile)
+    pairs = rows * np.maximum(high - low, 1)
+    ops, special = (n * pairs for n in a.per_pair)
+    work = vector_fs(k.chip, ops, special)
+    if known.softmax == "beside":
+        hold, work = hold + -(-work // steps), np.zeros_like(work)
     streams = [_feed(k, a, name, cut(nbytes[:, 0], steps)) for name, nbytes in feeds.items()]
     q = Feed(operand, k.way(a.op.inputs["q"], "copy"), True)
     core, last = flow(k, streams, q, np.repeat(hold[:, None], steps, axis=1))
-    pairs = rows * np.maximum(high - low, 1)
-    ops, special = (n * pairs for n in a.per_pair)
-    soft = k.em.hold(k.vector0 + core, vector_fs(k.chip, ops, special), VECTOR, latency_fs(k.chip, VECTOR), n=len(core))
+    soft = k.em.hold(k.vector0 + core, work, VECTOR, latency_fs(k.chip, VECTOR), n=len(core))
     k.em.after(soft, last, Dep.RAW)
     finals = _sums(k, a, items, parts, item, core, soft)
     k.finish(np.concatenate([finals, *_sinks(k, a.op, core[:1])]))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..emit import Emitter
-from ..machine import HOST, KERNEL, LAUNCH, MATRIX, VECTOR
+from ..machine import HOST, KERNEL, LAUNCH, VECTOR
 from ..plan import Block
 from ..program import Dep, Ints, Opcode
 from ..tile import latency_fs, vector_fs
@@ -135,12 +135,16 @@ class Tiles:
     """From the end of a CTA to the first loads of the next one on its core."""
     unpack_fs: Ints | None = None
     """What the vector unit does with a piece's weights before their product."""
+    resident: int = 1
+    """CTAs that a core works on at once: the first loads of one wait for the end of the one so many before it."""
 
 
 def stream(k: Kernels, tiles: Tiles) -> tuple[Ints, Ints]:
     """Emit loads, computes and epilogues of all CTAs. Returns each CTA's core and its epilogue."""
     ctas, steps = tiles.nbytes.shape
     core = np.arange(ctas) % k.cores
+    slots = k.cores * tiles.resident
+    unit = k.vector0 if tiles.cause == VECTOR else k.matrix0
     single = tiles.stages == 1  # then every load waits for the product before it
     ahead = min(tiles.stages, steps) if k.overlap and not single else 0
     start = k.em.count
@@ -151,39 +155,58 @@ def stream(k: Kernels, tiles: Tiles) -> tuple[Ints, Ints]:
         k.started(loads)
     for loads, _ in (w, w_again):
         k.started(loads, False)
-    compute = k.em.hold(
-        k.matrix0 + core[cta], tiles.hold_fs.ravel(), tiles.cause, latency_fs(k.chip, MATRIX), n=ctas * steps
-    )
+    latency = latency_fs(k.chip, tiles.cause)
+    compute = k.em.hold(unit + core[cta], tiles.hold_fs.ravel(), tiles.cause, latency, n=ctas * steps)
     takes = compute
     if tiles.unpack_fs is not None:
-        unit, latency = k.vector0 + core[cta], latency_fs(k.chip, VECTOR)
-        takes = k.em.hold(unit, tiles.unpack_fs.ravel(), VECTOR, latency, n=ctas * steps)
+        latency = latency_fs(k.chip, VECTOR)
+        takes = k.em.hold(k.vector0 + core[cta], tiles.unpack_fs.ravel(), VECTOR, latency, n=ctas * steps)
         k.em.after(compute, takes, Dep.RAW)
     last = compute.reshape(ctas, steps)[:, -1]
-    ends = k.em.hold(k.matrix0 + core, int(k.chip.execution.epilogue.value), KERNEL, n=ctas)
+    epilogue = int(k.chip.execution.epilogue.value)
+    if tiles.resident == 1:
+        ends = k.em.hold(unit + core, epilogue, KERNEL, n=ctas)
+        turns = k.em.hold(unit + core[slots:], tiles.start_fs, KERNEL, n=max(ctas - slots, 0))
+        k.em.after(turns, ends[: len(turns)], Dep.ORDER)
+    else:  # others go on meanwhile: the unit is not held
+        ends = k.em.hold(unit + core, 0, KERNEL, epilogue, n=ctas)
+        turns = k.em.hold(unit + core[slots:], 0, KERNEL, epilogue + tiles.start_fs, n=max(ctas - slots, 0))
+        k.em.after(turns, last[: len(turns)], Dep.RAW)
     k.em.after(ends, last, Dep.RAW)
-    turns = k.em.hold(k.matrix0 + core[k.cores :], tiles.start_fs, KERNEL, n=max(ctas - k.cores, 0))
-    k.em.after(turns, ends[: len(turns)], Dep.ORDER)
     # Buffers: a piece waits until the one `stages` before it has been used; a CTA's first ones, for its beginning
-    # after the end of the CTA before it on its core.
+    # after the end of the CTA whose place it takes.
     inner = step >= tiles.stages
     user = compute[np.maximum(np.arange(ctas * steps) - tiles.stages, 0)]
-    later = cta >= k.cores
-    user[later & ~inner] = turns[(cta - k.cores)[later & ~inner]]
+    later = cta >= slots
+    user[later & ~inner] = turns[(cta - slots)[later & ~inner]]
     late = inner | later
     for (load, which), taker in ((x, compute), (x_again, compute), (w, takes), (w_again, takes)):
         k.em.after(taker[which], load, Dep.RAW)
         k.em.after(load[late[which]], user[which][late[which]], Dep.WAR)
     # Queue order: piece by piece, a piece's operand first (with overlap: behind the weights that may already come).
-    wide = 4 * (steps + 1)
-    at = cta * wide + 4 * step
-    behind = np.where(step < ahead, cta * wide + 4 * ahead - 2, at)
-    turn = cta * wide + 4 * np.maximum(step, ahead - 1) + 3
+    begin, pace = _turns(tiles, k.cores)
+    at = 8 * (begin[cta] + pace * step)
+    after = np.where(step < tiles.stages, 0, pace * (step - tiles.stages) + 1)
+    wanted = 8 * (begin[cta] + after) if tiles.resident > 1 else at
+    behind = np.where(step < ahead, at + 8 * pace * (ahead - 1 - step) + 5, wanted + 2)
+    turn = at + 8 * pace * (np.maximum(step, ahead - 1) - step) + np.where(step == steps - 1, 6, 7)
+    over = turn.reshape(ctas, steps)[:, -1]
     k.em.sort(start, np.concatenate([
-        behind[x[1]], behind[x_again[1]], at[w[1]], at[w_again[1]], turn, *([turn - 1] if takes is not compute else []),
-        np.arange(1, ctas + 1) * wide - 4, np.arange(k.cores + 1, ctas + 1) * wide - wide - 3,
+        behind[x[1]], behind[x_again[1]], wanted[w[1]] + 3, wanted[w_again[1]] + 3, turn,
+        *([turn - 1] if takes is not compute else []), over, over[: len(turns)],
     ]))  # fmt: skip
     return core, ends
+
+
+def _turns(tiles: Tiles, cores: int) -> tuple[Ints, int]:
+    """Where each CTA's first step stands in its core's queues, and how far apart its steps are: CTAs that are resident
+    together go step by step if all begin at once, else each as far behind the one before it as lets them take turns."""
+    ctas, steps = tiles.nbytes.shape
+    turn = np.arange(ctas) // cores
+    if ctas <= cores * tiles.resident:
+        return turn * 0, 1
+    life = steps + (-(-tiles.start_fs // max(1, int(tiles.hold_fs.max()))) if tiles.resident > 1 else 0)
+    return turn * life, tiles.resident
 
 
 Loads = tuple[Ints, Ints]  # instructions, and which of the [cta, piece] they are for

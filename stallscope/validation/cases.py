@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 DTYPES = {"bfloat16": "bf16", "float16": "fp16", "bf16": "bf16", "fp16": "fp16", "fp8": "fp8", "fp8_block": "fp8"}
 COPIES = 5  # of the weights that a benchmark of products goes round, so that they are not all found in a cache
 LATENT = 576  # elements of a latent row: 512, and 64 with the position
-COLD = 0  # caches of attention are taken as not found again
+SAME = 1  # cache of attention, read again and again
 
 
 @dataclass(frozen=True)
@@ -66,16 +66,20 @@ def decode_attention(batch: int, context: int, heads: int, kv_heads: int, head_d
 
 
 def prefill_attention(batch: int, prompt: int, heads: int, kv_heads: int, dim: int, q: str, kv: str) -> nx.DiGraph[Any]:
-    """Attention of whole prompts, causal, with rotary positions and the append to the cache."""
+    """Attention of whole prompts, causal, with rotary positions and the append to the cache. Where queries or the cache
+    are in fp8 it is computed so, and a kernel casts the queries."""
     from ..workloads import add_op, add_tensor, new_graph
 
     rows = batch * prompt
-    graph = new_graph("one prefill attention", batch, prompt, {"kv": kv, "activation": q})
+    graph = new_graph("one prefill attention", batch, prompt, {"kv": kv})
     wide, narrow = heads * dim, kv_heads * dim
     for role, width in (("q", wide), ("k", narrow), ("v", narrow)):
         add_tensor(graph, role, "activation", (rows, width))
     (qr,) = add_op(graph, "q_rope", "rope", {"x": "q"}, {"out": (rows, wide)}, head_dim=dim)
     (kr,) = add_op(graph, "k_rope", "rope", {"x": "k"}, {"out": (rows, narrow)}, head_dim=dim)
+    if "fp8" in (q, kv):
+        (qr,) = add_op(graph, "cast", "quantize", {"x": qr}, {"out": (rows, wide)})
+        graph.nodes[qr]["dtype"] = graph.nodes[kr]["dtype"] = "fp8"
     slot = (rows, kv_heads, 1, dim)
     add_op(graph, "append", "kv_append", {"k": kr, "v": "v"}, {"k_slot": slot, "v_slot": slot})
     numbers = {"heads": heads, "kv_heads": kv_heads, "head_dim": dim, "spans": ((batch, prompt, 0, 0),)}

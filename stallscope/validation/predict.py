@@ -87,7 +87,8 @@ def _prefill_attention(p: Predictor, *numbers: Any) -> Prediction:
 
 
 def _mla(p: Predictor, *numbers: Any) -> Prediction:
-    return p.run(cases.latent_attention(*numbers))
+    *shape, copies = numbers
+    return p.run(cases.latent_attention(*shape), warm=copies)
 
 
 def _moe(p: Predictor, *numbers: Any) -> Prediction:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..errors import StallscopeError
-from .cases import COLD, COPIES, DTYPES, Case
+from .cases import COPIES, DTYPES, SAME, Case
 
 Row = dict[str, str]
 MB = 10**6
@@ -110,7 +110,7 @@ def _attention(table: str, row: Row, chips: dict[str, str]) -> Case:
     kv = _dtype(row["kv_dtype"])
     size = 2 * batch * context * kv_heads * dim * (1 if kv == "fp8" else 2)
     bucket = _bucket(size, CACHES, "256 MB and more")
-    ask = ("attention", batch, context, heads, kv_heads, dim, kv, COLD)
+    ask = ("attention", batch, context, heads, kv_heads, dim, kv, SAME)
     name = f"batch {batch}, context {context}, heads {heads}/{kv_heads}"
     chip, time = _chip(row["gpu"], chips), float(row["latency_ms"])
     return Case(table, chip, "decode attention", row["kv_dtype"], bucket, name, time, ask)
@@ -132,7 +132,7 @@ def _latent(table: str, row: Row, chips: dict[str, str]) -> Case:
     batch, context, heads = _whole(row, "batch", "context", "num_heads")
     kv = _dtype(row["kv_cache_dtype"])
     bucket = _bucket(batch * context * 576 * (1 if kv == "fp8" else 2), CACHES, "256 MB and more")
-    ask = ("mla", batch, context, heads, kv)
+    ask = ("mla", batch, context, heads, kv, SAME)
     chip, time = _chip(row["gpu"], chips), float(row["latency_ms"])
     name = f"batch {batch}, context {context}, heads {heads}"
     return Case(table, chip, "mla", row["kv_cache_dtype"], bucket, name, time, ask)
