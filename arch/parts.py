@@ -320,7 +320,7 @@ def _default_tiles() -> Tiles:
 
 
 class AttentionParts(Stated):
-    """How a library cuts the cached tokens of a sequence and KV head into parts, each of which is a block of its own."""
+    """How a library cuts the cached tokens of a sequence and KV head into parts, each a block of its own."""
 
     tokens: int = Field(ge=1, le=2**20)
     """Of a part at least."""

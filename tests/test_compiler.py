@@ -76,7 +76,7 @@ def test_large_models_on_many_chips(chip: str, model: str, split: dict[str, int]
     assert run.program.info.fit[0].count("chip") >= 1, "the arithmetic behind the count"
     if "tp" in split:
         assert (run.program.info.chips, run.program.info.tp) == (8, 8)
-        assert run.time_fs < 2 * run.program.info.bound.time_fs
+        assert run.time_fs < 2.2 * run.program.info.bound.time_fs
 
 
 @pytest.mark.parametrize(

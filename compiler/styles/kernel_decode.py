@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, TypeVar
 
 import numpy as np
 
 from ...arch.fact import Fact
-from ...arch.parts import AttentionKernel
+from ...arch.parts import AttentionKernel, MaskedKernel
 from ...workloads import DTYPE_BITS
 from ..machine import KERNEL, MATRIX, VECTOR
 from ..plan import Group, PlanOp
@@ -79,34 +82,34 @@ class Decode:
 
 def _decode(k: Kernels, op: PlanOp) -> Decode:
     """The kernel that a library would take, and its parts."""
-    known, cores = k.chip.execution.attention, int(k.chip.cores.value)
+    known = k.chip.execution.attention
     pairs, dtype = op.dims["rows"] * op.dims["kv_heads"], k.plan.dtype(op.inputs["k_cache"])
-    kernel = _of(known.grouped, dtype) if "v_cache" in op.inputs else known.latent
-    filled = pairs * max(1, op.dims["T"] // known.parts.tokens) if known.parts else cores
-    few = kernel is not None and kernel.least is not None and filled < float(kernel.least.value) * cores
+    kernel = (_of(known.grouped, dtype) if "v_cache" in op.inputs else known.latent) or AttentionKernel()
+    parts = pairs * max(1, op.dims["T"] // known.parts.tokens) if known.parts else k.cores
+    few = kernel.least is not None and parts < float(kernel.least.value) * k.cores
     if known.masked and (op.cost.m == 1 or few):
-        return _masked(k, op, pairs, dtype)
-    return _on_matrix(k, op, pairs, dtype, kernel or AttentionKernel())
+        return _masked(k, op, pairs, dtype, known.masked)
+    return _on_matrix(k, op, pairs, dtype, kernel)
 
 
-def _of(kernels: dict[str, AttentionKernel], dtype: str) -> AttentionKernel | None:
-    """The kernel for a dtype of the cache, or for another of its size."""
-    same = [kernel for name, kernel in kernels.items() if DTYPE_BITS[name] == DTYPE_BITS[dtype]]
-    return kernels.get(dtype, same[0] if same else None)
+T = TypeVar("T")
 
 
-def _masked(k: Kernels, op: PlanOp, pairs: int, dtype: str) -> Decode:
-    kernel = k.chip.execution.attention.masked
-    assert kernel is not None
+def _of(known: Mapping[Any, T], dtype: str) -> T | None:
+    """What is known of a dtype, or of another of its size."""
+    same = [found for name, found in known.items() if DTYPE_BITS[name] == DTYPE_BITS[dtype]]
+    return known.get(dtype, same[0] if same else None)
+
+
+def _masked(k: Kernels, op: PlanOp, pairs: int, dtype: str, kernel: MaskedKernel) -> Decode:
     blocks = pairs * op.cost.m
     parts, resident = masked_parts(k.cores, kernel, blocks, op.dims["T"])
-    same = [n for name, n in kernel.ops.items() if DTYPE_BITS[name] == DTYPE_BITS[dtype]] or [*kernel.ops.values()]
-    tokens = int(kernel.tokens.value) // resident
-    ops = tokens * (op.cost.k + op.dims["v_dim"]) * int(kernel.ops.get(dtype, same[0]).value)  # type: ignore[call-overload]
-    time = int(vector_fs(k.chip, ops, tokens).max())
+    tokens = max(1, int(kernel.tokens.value) // resident)
+    each = _of(kernel.ops, dtype) or next(iter(kernel.ops.values()))
+    time = vector_fs(k.chip, tokens * (op.cost.k + op.dims["v_dim"]) * int(each.value), tokens)
     return Decode(
-        op, blocks, op.cost.m, parts, tokens, time, VECTOR, int(kernel.loads.value), resident, None, int(kernel.prologue.value),
-        int(kernel.start.value), int(kernel.head.value), int(kernel.join.value), True,
+        op, blocks, op.cost.m, parts, tokens, int(time.max()), VECTOR, int(kernel.loads.value), resident, None,
+        int(kernel.prologue.value), int(kernel.start.value), int(kernel.head.value), int(kernel.join.value), True,
     )  # fmt: skip
 
 
@@ -133,8 +136,8 @@ def _on_matrix(k: Kernels, op: PlanOp, pairs: int, dtype: str, kernel: Attention
     join = None if kernel.join is None else int(kernel.join.value) + parts * int(kernel.merge.value)
     prologue = int((kernel.prologue or chip.execution.prologue).value)
     return Decode(
-        op, blocks, blocks // pairs, parts, tile, time, MATRIX, stages, int(kernel.resident.value), kernel.helpers, prologue,
-        start, block, join, kernel.appends,
+        op, blocks, blocks // pairs, parts, tile, time, MATRIX, stages, int(kernel.resident.value), kernel.helpers,
+        prologue, start, block, join, kernel.appends,
     )  # fmt: skip
 
 
@@ -149,7 +152,8 @@ def attention(k: Kernels, group: Group) -> None:
     steps = -(-int(part.max()) // d.step)
     grain = min(steps, -(-ctas * steps // PIECES))
     pieces = -(-steps // grain)
-    edges = np.concatenate([[0], np.cumsum(part)]) * (d.cached * d.readers) // (d.tokens * d.blocks)
+    size = Fraction(d.cached, d.tokens * d.pairs)
+    edges = np.concatenate([[0], np.cumsum(part)]) * size.numerator // size.denominator
     q = sum(op.cost.reads[op.inputs[r]] for r in ("q", "k", "v") if r in op.inputs)
     if not d.appends:
         append(k, group, np.arange(min(k.cores, max(d.pairs, q // OPERAND))))
@@ -157,8 +161,7 @@ def attention(k: Kernels, group: Group) -> None:
     hold = np.tile(shares(steps, pieces) * d.step_fs, (ctas, 1))
     hold[:, -1] += d.block_fs
     k.begin(d.prologue_fs + d.start_fs)
-    cache = op.inputs["k_cache"]
-    numbers = np.arange(ctas)
+    cache, numbers = op.inputs["k_cache"], np.arange(ctas)
     core, last = stream(k, Tiles(
         np.stack([shares(b, pieces) for b in np.diff(edges)]), hold,
         k.way(cache, "copy"), plan.address.get(cache, 0), k.block.step.get(cache, 0), d.unit,

@@ -189,7 +189,8 @@ def stream(k: Kernels, tiles: Tiles) -> tuple[Ints, Ints]:
     after = np.where(step < tiles.stages, 0, pace * (step - tiles.stages) + 1)
     wanted = 8 * (begin[cta] + after) if tiles.resident > 1 else at
     behind = np.where(step < ahead, at + 8 * pace * (ahead - 1 - step) + 5, wanted + 2)
-    turn = at + 8 * pace * (np.maximum(step, ahead - 1) - step) + np.where(step == steps - 1, 6, 7)
+    due = np.maximum(step, ahead - 1)
+    turn = at + 8 * pace * (due - step) + np.where(due == steps - 1, 6, 7)
     over = turn.reshape(ctas, steps)[:, -1]
     k.em.sort(start, np.concatenate([
         behind[x[1]], behind[x_again[1]], wanted[w[1]] + 3, wanted[w_again[1]] + 3, turn,
@@ -202,11 +203,12 @@ def _turns(tiles: Tiles, cores: int) -> tuple[Ints, int]:
     """Where each CTA's first step stands in its core's queues, and how far apart its steps are: CTAs that are resident
     together go step by step if all begin at once, else each as far behind the one before it as lets them take turns."""
     ctas, steps = tiles.nbytes.shape
-    turn = np.arange(ctas) // cores
+    if tiles.resident == 1:
+        return np.arange(ctas) * steps, 1
     if ctas <= cores * tiles.resident:
-        return turn * 0, 1
-    life = steps + (-(-tiles.start_fs // max(1, int(tiles.hold_fs.max()))) if tiles.resident > 1 else 0)
-    return turn * life, tiles.resident
+        return np.zeros(ctas, np.int64), 1
+    life = steps - (-tiles.start_fs // max(1, int(tiles.hold_fs.max())))
+    return np.arange(ctas) // cores * life, tiles.resident
 
 
 Loads = tuple[Ints, Ints]  # instructions, and which of the [cta, piece] they are for

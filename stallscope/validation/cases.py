@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     import networkx as nx
 
 DTYPES = {"bfloat16": "bf16", "float16": "fp16", "bf16": "bf16", "fp16": "fp16", "fp8": "fp8", "fp8_block": "fp8"}
+DTYPES |= {"fp8_e4m3": "fp8", "float8_e4m3fn": "fp8"}
 COPIES = 5  # of the weights that a benchmark of products goes round, so that they are not all found in a cache
 LATENT = 576  # elements of a latent row: 512, and 64 with the position
 SAME = 1  # cache of attention, read again and again
