@@ -383,7 +383,7 @@ class MaskedKernel(Strict):
 
 
 class FlashKernel(Strict):
-    """The kernel of attention of more than one new token per sequence."""
+    """The kernel of attention of prompts: where a sequence's new tokens fill a block of query rows."""
 
     helpers: Count | None = None
     """Small kernels that run before it: offsets of the sequences, a counter of blocks."""
@@ -392,7 +392,7 @@ class FlashKernel(Strict):
     softmax: Literal["under", "beside"] = "under"
     """The vector units' work on scores goes on `under` the products, or adds to them, `beside`."""
     split: bool = True
-    """Whether the keys of a block are split over cores where blocks are too few."""
+    """Whether the keys of a block of several tokens are split over cores where blocks are too few."""
 
 
 class Attention(Strict):
@@ -405,7 +405,7 @@ class Attention(Strict):
     latent: AttentionKernel | None = None
     """Of latents; as products where it is left out."""
     flash: FlashKernel = Field(default_factory=FlashKernel)
-    """Of all that is more than one new token per sequence."""
+    """Of prompts."""
     masked: MaskedKernel | None = None
     """Of query heads with their own KV heads, and of what is too small for `grouped`."""
 

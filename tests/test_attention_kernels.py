@@ -22,6 +22,7 @@ from stallscope.compiler.tile import attention_parts, masked_parts
 from stallscope.validation.cases import decode_attention, latent_attention, prefill_attention
 from stallscope.validation.change import change
 from stallscope.validation.command import run_validation
+from stallscope.workloads import add_tensor
 
 US = 10**9
 
@@ -161,6 +162,14 @@ def test_keys_of_few_blocks_are_split_where_the_kernel_does() -> None:
     flash = chip().execution.attention.flash
     graph = prefill_attention(1, 2048, 4, 1, 128, "bf16", "bf16")
     assert us(graph, attention(flash=flash.model_copy(update={"split": True}))) < 0.8 * us(graph)
+
+
+def test_only_prompts_are_left_whole() -> None:
+    """One new token against a long cache, with the sinks that make it no plain decode, is split over the cores."""
+    graph = decode_attention(1, 65536, 8, 1, 128, "bf16")
+    sinks = add_tensor(graph, "sinks", "weight", (8,))
+    graph.add_edge(sinks, "attend", role="sinks")
+    assert us(graph) < 3 * us(decode_attention(1, 65536, 8, 1, 128, "bf16"))
 
 
 def decode_rows(gpu: str) -> list[dict[str, object]]:

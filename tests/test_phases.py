@@ -194,7 +194,7 @@ def test_a_long_prefill_computes_and_decode_fetches(layers: int) -> None:
     assert max(prefill.critical_path_fs, key=lambda c: prefill.critical_path_fs[c]) == "matrix"
     assert prefill.critical_path_fs["matrix"] > 0.75 * prefill.time_fs
     sustained = prefill.program.info.bound.time_fs / float(system.chip.matrix.availability["bf16"].value)
-    assert sustained / (prefill.time_fs - prefill.critical_path_fs["host"]) > 0.7
+    assert sustained / (prefill.time_fs - prefill.critical_path_fs["host"]) > 0.65
     assert decode.program.info.bound.limiter == "bandwidth:hbm"
     assert decode.critical_path_fs.get("matrix", 0) < 0.1 * decode.time_fs
 

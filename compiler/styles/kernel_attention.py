@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...arch.parts import FlashKernel
 from ..attend import ATTENDS, Attend, Items, attend, attend_op, latent_decode, plain_decode
 from ..machine import VECTOR
 from ..plan import Group, PlanOp
@@ -34,8 +35,11 @@ def attention_kernel(k: Kernels, group: Group) -> None:
 
 def _flash(k: Kernels, group: Group, a: Attend) -> None:
     items = a.items(BLOCK_ROWS)
-    known = k.chip.execution.attention.flash
-    parts = _parts(k, items) if known.split else np.ones(len(items.rows), np.int64)
+    prompts = any(span.new * a.group >= BLOCK_ROWS for span in a.spans)
+    known = k.chip.execution.attention.flash if prompts else FlashKernel()
+    parts = _parts(k, items)
+    if not known.split:
+        parts = np.where(items.rows > a.group, 1, parts)
     # CTAs are [part of the keys, item], as many parts as each item has.
     part = np.concatenate([np.full(int((parts > p).sum()), p) for p in range(int(parts.max()))])
     item = np.concatenate([np.flatnonzero(parts > p) for p in range(int(parts.max()))])
