@@ -141,8 +141,7 @@ def _find_hit(m, q, first):
 
 @compiled
 def pass_age(m, q, b, burst, number, count):
-    """The oldest hit, in bank b, and those that follow it, `count` in all, are served: the next of the run is it now, or
-    none is known."""
+    """`count` hits, from the oldest on, in bank b, are served: the next of their run may be the oldest now."""
     after, turn = burst + count, m[S_TURN]
     m[D_OLDEST + q] = -1
     if turn > 0 and after ^ burst < m[S_BLOCK]:
