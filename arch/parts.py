@@ -425,6 +425,17 @@ class Execution(Strict):
     """From the launch of a kernel that works on tiles to its first loads: parameters, addresses, barriers."""
     attention: Attention = Field(default_factory=lambda: Attention())
     """Kernels of attention."""
+    expert_helpers: dict[Dtype, Count] = Field(default_factory=dict)
+    """Small kernels before the first products of experts, which sort pairs of token and expert; by type of weights."""
+    expert_gather: Literal["kernel", "inside"] = "inside"
+    """Tokens are put in the order of their experts by a `kernel`, or products pick their rows themselves, `inside`.
+    Products that unpack their weights always do."""
+    expert_loop: Literal["once", "persistent"] = "once"
+    """Products of experts: cores start anew for each tile, or go through theirs in one loop and load ahead."""
+    expert_switch: Annotated[Fact, Quantity("time0")] | None = None
+    """What a core takes before its first loads of another expert: descriptors of its operands are written anew."""
+    expert_walk: Annotated[Fact, Quantity("time0")] | None = None
+    """What a core takes to pass over one expert, where products with scales along the sum look for their tiles."""
     epilogue: Annotated[Fact, Quantity("time0")] = _default("time0", "0 ns")
     """From the last product of a tile to the store of its results: sums leave the unit, are converted and laid out."""
     step: Annotated[Fact, Quantity("cycles")] = _default("cycles", "0 cycles")

@@ -15,7 +15,7 @@ from .split import split
 from .verify import verify
 
 
-def compile_graph(graph: nx.DiGraph, system: System, warm: int = 0) -> TileProgram:
+def compile_graph(graph: nx.DiGraph, system: System, warm: float = 0) -> TileProgram:
     """Lower a workload graph onto a system. `warm`: the step is repeated, this many copies of its tensors taking turns;
     what fits into the nearest shared memory is read from there (0: everything comes from where it is held).
 

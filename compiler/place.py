@@ -25,14 +25,16 @@ def place(plan: Plan, policy: str = "reuse") -> Plan:
     return plan
 
 
-def keep_warm(plan: Plan, copies: int) -> None:
-    """A repeated step, `copies` of everything that it reads taking turns: if they fit into the part of the nearest
-    shared tier in which things are found again, they are read from there; else, as the oldest goes first, none is."""
+def keep_warm(plan: Plan, copies: float) -> None:
+    """A repeated step, `copies` of everything that it reads taking turns (1.5: half of it is the same each time): if
+    they fit into the part of the nearest shared tier in which things are found again, they are read from there; else,
+    as the oldest goes first, none is."""
     near = next(t for t in plan.chip.tiers if t.scope == "chip")
     room = int(near.capacity.value) * (float(near.reuse.value) if near.reuse else 1.0)
     for stage in plan.stages:
         held = stored(plan, stage.units)
-        if copies * sum(held.values()) <= room:
+        reads = {t: n for unit in stage.units for g in unit.groups for t, n in g.reads.items()}
+        if copies * sum(min(n, reads.get(t, n)) for t, n in held.items()) <= room:
             for t in held:
                 plan.tier[t] = near.name
             note = f"the step repeats: {copies} copies of what it reads fit into {near.name} and are read from there"

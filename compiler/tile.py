@@ -94,12 +94,12 @@ class GemmTiles:
     """Tile buffers that fit into a core."""
 
 
-def gemm_tiles(chip: Chip, p: Product) -> GemmTiles:
+def gemm_tiles(chip: Chip, p: Product, splits: tuple[int, ...] = SPLITS) -> GemmTiles:
     """The tiles and split of least estimated time; ties: fewer parts, then larger tiles."""
     best: tuple[tuple[float, int, int], GemmTiles] | None = None
     for rows, columns, depth, stages in _shapes(chip, p):
         loop = float(step_fs(chip, p.dtype, rows, columns, depth).max())
-        for split in SPLITS:
+        for split in splits:
             steps = -(-p.k // (split * depth))
             if split > 1 and steps < LEAST_STEPS:
                 break

@@ -117,3 +117,8 @@ def element_of(dtype: str) -> str:
     """The plain type in which a unit would take these elements: that of the element, or the next wider."""
     element = dtype_of(dtype).element
     return {"int3": "int4", "int2": "int4", "nf4": "int4", "fp6": "fp8"}.get(element, element)
+
+
+def block_scaled(dtype: str) -> bool:
+    """Whether elements along a row come in blocks, each with a scale of its own: sums over them are scaled in parts."""
+    return dtype_of(dtype).inputs is not None

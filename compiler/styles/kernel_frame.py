@@ -135,6 +135,10 @@ class Tiles:
     """From the end of a CTA to the first loads of the next one on its core."""
     unpack_fs: Ints | None = None
     """What the vector unit does with a piece's weights before their product."""
+    seek_fs: Ints | None = None
+    """How long the core of each CTA stands before its first loads; then, of each core, behind its last loads."""
+    persistent: bool = False
+    """A core goes on to its next CTA in one loop: its loads run ahead as those of one CTA do."""
     resident: int = 1
     """CTAs that a core works on at once: the first loads of one wait for the end of the one so many before it."""
 
@@ -157,6 +161,7 @@ def stream(k: Kernels, tiles: Tiles) -> tuple[Ints, Ints]:
         k.started(loads, False)
     latency = latency_fs(k.chip, tiles.cause)
     compute = k.em.hold(unit + core[cta], tiles.hold_fs.ravel(), tiles.cause, latency, n=ctas * steps)
+    seeks, seeking, last_ones = _seek(k, core, tiles.seek_fs)
     takes = compute
     if tiles.unpack_fs is not None:
         latency = latency_fs(k.chip, VECTOR)
@@ -166,20 +171,26 @@ def stream(k: Kernels, tiles: Tiles) -> tuple[Ints, Ints]:
     epilogue = int(k.chip.execution.epilogue.value)
     if tiles.resident == 1:
         ends = k.em.hold(unit + core, epilogue, KERNEL, n=ctas)
-        turns = k.em.hold(unit + core[slots:], tiles.start_fs, KERNEL, n=max(ctas - slots, 0))
+        anew = core[ctas if tiles.persistent else slots :]
+        turns = k.em.hold(unit + anew, tiles.start_fs, KERNEL, n=len(anew))
         k.em.after(turns, ends[: len(turns)], Dep.ORDER)
     else:  # others go on meanwhile: the unit is not held
         ends = k.em.hold(unit + core, 0, KERNEL, epilogue, n=ctas)
         turns = k.em.hold(unit + core[slots:], 0, KERNEL, epilogue + tiles.start_fs, n=max(ctas - slots, 0))
         k.em.after(turns, last[: len(turns)], Dep.RAW)
     k.em.after(ends, last, Dep.RAW)
-    # Buffers: a piece waits until the one `stages` before it has been used; a CTA's first ones, for its beginning
-    # after the end of the CTA whose place it takes.
-    inner = step >= tiles.stages
-    user = compute[np.maximum(np.arange(ctas * steps) - tiles.stages, 0)]
-    later = cta >= slots
-    user[later & ~inner] = turns[(cta - slots)[later & ~inner]]
-    late = inner | later
+    k.em.after(ends[seeking[last_ones]], seeks[last_ones], Dep.ORDER)
+    # Buffers: a piece waits until the one `stages` before it has been used; a CTA's first ones that are not in one loop
+    # with the CTA before it on its core, for its beginning after the end of the CTA whose place it takes.
+    if tiles.persistent:
+        before = cta // k.cores * steps + step - tiles.stages
+        late = before >= 0
+        user = compute[np.maximum((before // steps * k.cores + core[cta]) * steps + before % steps, 0)]
+    else:
+        inner, later = step >= tiles.stages, cta >= slots
+        user = compute[np.maximum(np.arange(ctas * steps) - tiles.stages, 0)]
+        user[later & ~inner] = turns[(cta - slots)[later & ~inner]]
+        late = inner | later
     for (load, which), taker in ((x, compute), (x_again, compute), (w, takes), (w_again, takes)):
         k.em.after(taker[which], load, Dep.RAW)
         k.em.after(load[late[which]], user[which][late[which]], Dep.WAR)
@@ -194,9 +205,21 @@ def stream(k: Kernels, tiles: Tiles) -> tuple[Ints, Ints]:
     over = turn.reshape(ctas, steps)[:, -1]
     k.em.sort(start, np.concatenate([
         behind[x[1]], behind[x_again[1]], wanted[w[1]] + 3, wanted[w_again[1]] + 3, turn,
+        8 * begin[seeking] + np.where(last_ones, 8 * pace * (steps - 1) + 5, 1),
         *([turn - 1] if takes is not compute else []), over, over[: len(turns)],
     ]))  # fmt: skip
     return core, ends
+
+
+def _seek(k: Kernels, core: Ints, seek_fs: Ints | None) -> tuple[Ints, Ints, Any]:
+    """What cores do before the first loads of their CTAs and after their last: instructions, the CTAs before or behind
+    which they are, and which are behind."""
+    which = np.flatnonzero(np.zeros(0) if seek_fs is None else seek_fs)
+    behind = which >= len(core)
+    cta = which - behind * min(k.cores, len(core))
+    seeks = k.em.hold(k.load0 + core[cta], 0 if seek_fs is None else seek_fs[which], f"latency:{k.near}", n=len(which))
+    k.started(seeks, False)
+    return seeks, cta, behind
 
 
 def _turns(tiles: Tiles, cores: int) -> tuple[Ints, int]:

@@ -10,7 +10,7 @@ from ...arch import Chip
 from ...workloads import DTYPE_BITS
 from ..collectives import rounds
 from ..machine import LINK, MATRIX, VECTOR
-from ..plan import Gemm, Group, gemms, message
+from ..plan import Gemm, Group, PlanOp, gemms, message
 from ..program import Dep, Ints, ints
 from ..tile import (
     PARTIAL,
@@ -31,14 +31,33 @@ OPERAND = 8192  # bytes: activations come in transfers no smaller than this, or 
 
 def gemm(k: Kernels, group: Group) -> None:
     """Products that share their activation; what the chip runs apart from them is a kernel behind."""
-    apart = tuple(op for op in group.ops if op.op in k.chip.execution.apart)
-    whole = replace(group, ops=tuple(op for op in group.ops if op not in apart)) if apart else group
+    whole, rest = without_apart(k, group)
     for gemm in _merged(gemms(whole)):
         _one_gemm(k, whole, gemm)
-    if apart:
-        product, k.em.op = k.em.op, k.em.number_op(replace(group, name=apart[0].name, kind=apart[0].op, ops=apart))
-        vector(k, replace(group, kind=apart[0].op, ops=apart))
+    run_apart(k, group, rest)
+
+
+def without_apart(k: Kernels, group: Group) -> tuple[Group, tuple[PlanOp, ...]]:
+    """A group without the ops that the chip runs apart, and these."""
+    rest = tuple(op for op in group.ops if op.op in k.chip.execution.apart)
+    return (replace(group, ops=tuple(op for op in group.ops if op not in rest)) if rest else group), rest
+
+
+def run_apart(k: Kernels, group: Group, ops: tuple[PlanOp, ...]) -> None:
+    """Ops of a group as a kernel of their own, where there are any."""
+    if ops:
+        product, k.em.op = k.em.op, k.em.number_op(replace(group, name=ops[0].name, kind=ops[0].op, ops=ops))
+        vector(k, replace(group, kind=ops[0].op, ops=ops))
         k.em.op = product
+
+
+def rows(k: Kernels, cores: Ints, read: int, ops: int, written: int) -> None:
+    """A kernel that reads and writes so many bytes of results, spread over the cores."""
+    n = len(cores)
+    k.begin()
+    loads = k.em.move(k.load0 + cores, shares(read, n), [k.scratch(False)] * n)
+    k.started(loads)
+    k.finish(epilogue(k, cores, loads, shares(ops, n), 0, shares(written, n), k.scratch(True)))
 
 
 def _merged(parts: list[Gemm]) -> list[Gemm]:

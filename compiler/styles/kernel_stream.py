@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..machine import MATRIX
-from ..program import Dep, Ints
+from ..program import Dep, Ints, ints
 from ..tile import PIECES, latency_fs
 from .kernel_frame import Kernels
 
@@ -77,6 +77,5 @@ def cut(total: Ints, steps: int) -> Ints:
 
 def in_proportion(total: int, weights: Ints) -> Ints:
     """A whole number in proportion to weights, the sum exact; all to none where the weights are 0."""
-    edges = np.concatenate([[0], np.cumsum(weights)])
-    out: Ints = np.diff(total * edges // max(int(edges[-1]), 1))
-    return out
+    edges = np.concatenate([[0], np.cumsum(weights)]).astype(object)  # products of these may pass 64 bits
+    return ints(np.diff(total * edges // max(int(edges[-1]), 1)))

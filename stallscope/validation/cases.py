@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from .routed import routed
+
 if TYPE_CHECKING:
     import networkx as nx
 
@@ -12,6 +14,7 @@ DTYPES = {"bfloat16": "bf16", "float16": "fp16", "bf16": "bf16", "fp16": "fp16",
 DTYPES |= {"fp8_e4m3": "fp8", "float8_e4m3fn": "fp8"}
 COPIES = 5  # of the weights that a benchmark of products goes round, so that they are not all found in a cache
 LATENT = 576  # elements of a latent row: 512, and 64 with the position
+ROUTINGS = 5.0  # that a benchmark of experts draws by a power law, one after the other
 SAME = 1  # cache of attention, read again and again
 
 
@@ -104,18 +107,30 @@ def latent_attention(batch: int, context: int, heads: int, kv: str) -> nx.DiGrap
 
 
 def experts(
-    tokens: int, hidden: int, inner: int, top_k: int, count: int, ways: int, routing: str, weight: str, cast: bool
+    tokens: int,
+    hidden: int,
+    inner: int,
+    top_k: int,
+    count: int,
+    ways: int,
+    routing: str,
+    weight: str,
+    cast: bool,
+    beside: int = 0,
 ) -> nx.DiGraph[Any]:
-    """The experts of one rank of `ways` that share them whole: routing, both products, the weighted sum."""
+    """The experts of one rank of `ways` that share them whole: routing, both products, the weighted sum. `beside`: more
+    kernels, on single numbers."""
     from ..workloads import add_op, add_tensor, new_graph
-    from ..workloads.routing import expert_loads
 
-    loads = expert_loads(routing, count, top_k, tokens, 0, 0)
-    mine = tuple(n for n in loads[::ways] if n) or (1,)
+    mine = routed(routing, count, top_k, tokens, ways) or (1,)
     pairs = sum(mine)
     graph = new_graph("one mixture", batch=tokens, dtypes={"weight": weight})
     x = add_tensor(graph, "x", "activation", (tokens, hidden))
     scores = add_tensor(graph, "scores", "activation", (tokens, count))
+    for i in range(beside):
+        add_op(
+            graph, f"beside{i}", "quantize", {"x": add_tensor(graph, f"one{i}", "activation", (1, 1))}, {"out": (1, 1)}
+        )
     shape = (tokens, top_k)
     weights, chosen = add_op(graph, "topk", "topk", {"scores": scores}, {"weights": shape, "chosen": shape})
     held = max(count // ways, len(mine))
@@ -134,6 +149,14 @@ def experts(
     down = product("down", half, pairs, hidden, inner)
     add_op(graph, "combine", "combine", {"x": down, "weights": weights}, {"out": (tokens, hidden)})
     return graph
+
+
+def experts_in_turn(
+    tokens: int, hidden: int, inner: int, top_k: int, count: int, ways: int, routing: str, *_: Any
+) -> float:
+    """Sets of experts that take turns, in the size of one: draws of a benchmark have experts in common."""
+    woken = len(routed(routing, count, top_k, tokens, ways)) or 1
+    return 1.0 if routing == "balanced" else min(ROUTINGS, count / ways / woken)
 
 
 def all_reduce(nbytes: int, ways: int) -> nx.DiGraph[Any]:

@@ -48,7 +48,7 @@ class Predictor:
             raise LeftOut(answer)
         return answer
 
-    def run(self, graph: nx.DiGraph[Any], tp: int = 1, warm: int = 0, eager: bool = False) -> Prediction:
+    def run(self, graph: nx.DiGraph[Any], tp: int = 1, warm: float = 0, eager: bool = False) -> Prediction:
         """One graph compiled and simulated."""
         from ..compiler.pipeline import compile_graph
         from ..sim.run import simulate
@@ -92,7 +92,7 @@ def _mla(p: Predictor, *numbers: Any) -> Prediction:
 
 
 def _moe(p: Predictor, *numbers: Any) -> Prediction:
-    return p.run(cases.experts(*numbers))
+    return p.run(cases.experts(*numbers), warm=cases.experts_in_turn(*numbers))
 
 
 def _step(p: Predictor, model: str, ways: int, dtype: str, batch: int, prompt: int, out: int, how: str) -> Prediction:

@@ -138,8 +138,15 @@ def _latent(table: str, row: Row, chips: dict[str, str]) -> Case:
     return Case(table, chip, "mla", row["kv_cache_dtype"], bucket, name, time, ask)
 
 
-FORMATS = {"bfloat16": ("bf16", False), "fp8": ("fp8", True), "fp8_block": ("fp8/128x128s32", True)}
-FORMATS["w4a16_mxfp4"] = ("mxfp4", False)
+FORMATS = {
+    "bfloat16": ("bf16", False, 0),
+    "fp8": ("fp8", True, 2),
+    "fp8_block": ("fp8/128x128s32", True, 0),
+    "w4a16_mxfp4": ("mxfp4", False, 27),
+}
+"""Formats of experts' weights: ours, whether activations are cast to 8 bits, and kernels on single numbers that the
+rows hold beside those of any mixture. fp8: scales of both products' results. mxfp4: another library, whose router is
+built of small operations; so many that the rows of one expert, 75 us, come out."""
 
 
 def _moe(table: str, row: Row, chips: dict[str, str]) -> Case:
@@ -148,10 +155,9 @@ def _moe(table: str, row: Row, chips: dict[str, str]) -> Case:
     )
     if row["moe_dtype"] not in FORMATS:
         raise LeftOut(f"experts in {row['moe_dtype']}")
-    weight, cast = FORMATS[row["moe_dtype"]]
+    weight, cast, beside = FORMATS[row["moe_dtype"]]
     word = row["distribution"]
-    routing = f"power:{word.rpartition('_')[2]}" if word.startswith("power") else "uniform"
-    ask = ("moe", tokens, hidden, inner // tp, top_k, count, ep, routing, weight, cast)
+    ask = ("moe", tokens, hidden, inner // tp, top_k, count, ep, word, weight, cast, beside)
     chip, time = _chip(row["gpu"], chips), float(row["latency_ms"])
     name = f"{row['model_like']}, {tokens} tokens, tp {tp}, ep {ep}, {word}"
     return Case(table, chip, "moe", row["moe_dtype"], _bucket(tokens, TOKENS, "64 tokens and more"), name, time, ask)
