@@ -24,7 +24,7 @@ def drop_top(heap, n):
     """Remove the top of a heap of n + 1: the last one sinks from the top."""
     h, end = pointer(heap), 3 * n
     time, key, row = h[end], h[end + 1], h[end + 2]
-    at, down = 0, 3
+    at, down = np.int64(0), np.int64(3)
     while down < end:
         # Without a branch: which of the two comes first is anybody's guess. Behind the last one stands it itself.
         other = down + 3
