@@ -99,7 +99,7 @@ class Memory(NamedTuple):
 
 
 # A station with DRAM: its first row of `ram`; fs of a tick; bytes of a burst; cause of the first of LOST; ticks within
-# which a lane with reads, and one with writes, must be served again.
+# which a lane with one read left, and one with writes, must be served again.
 K_FIRST, K_TICK, K_BURST, K_LOST, K_READS, K_WRITES = range(6)
 # A DRAM lane: its station, its row among all lanes, the tick of its next wake event (0: none), writes in it, and what
 # it had counted when a chunk last left.

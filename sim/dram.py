@@ -4,7 +4,7 @@ A lane keeps, for every bank and what lies above it, the first legal tick of eac
 burst of each kind; so the next command is found without a look at the ticks between, or at any other burst. What was
 found stays found while nothing changes it. tests/naive_dram.py looks at every burst in every tick, and must agree.
 
-The ways in are `send`, `run_lane` and `busy`; from Python `serve` and `drain`.
+The ways in are `send`, `run_lane`, `busy` and `least_left`; from Python `serve` and `drain`.
 """
 
 import numpy as np
@@ -335,6 +335,25 @@ def send(stamp):
 def busy(m):
     """Whether a lane has bursts that are not through."""
     return m[D_RUN] >= 0 or m[D_READS] + m[D_WRITES] + m[D_ACTIVE] > 0 or m[D_HALF] >= 0
+
+
+@compiled
+def least_left(m, runs):
+    """The least of the bursts that the runs in a busy lane still have, at least 1."""
+    if m[D_HALF] >= 0:
+        return np.int64(1)
+    least, run = NEVER, m[D_RUN]
+    while run >= 0:
+        least = min(least, runs[run * RUN_COLUMNS + R_LEFT])
+        run = runs[run * RUN_COLUMNS + R_NEXT]
+    for at in range(m[A_OPENED], m[A_OPENED] + m[D_ACTIVE]):
+        least = min(least, runs[m[m[at] + N_RUN] * RUN_COLUMNS + R_LEFT])
+    for at in range(m[A_BUSY], m[A_BUSY] + m[D_BUSY]):
+        e = m[m[at] + B_HEAD]
+        while e >= 0:
+            least = min(least, runs[m[e + N_RUN] * RUN_COLUMNS + R_LEFT])
+            e = m[e + N_NEXT]
+    return least
 
 
 @compiled

@@ -7,8 +7,8 @@ comes is only put on the lane's list. So what a lane does never depends on when 
 from .basics import copy_chain, cut_chain, push
 from .columns import *
 from .compiled import compiled, pointer
-from .dram import busy, run_lane, send
-from .dram_state import D_THROUGH, R_DATA, R_DONE, R_NEXT
+from .dram import busy, least_left, run_lane, send
+from .dram_state import D_THROUGH, P_BURST, P_RANKS, R_DATA, R_DONE, R_NEXT
 
 
 @compiled
@@ -40,7 +40,7 @@ def enter(p, s, d, c, key, now):
     s.chunk[c, C_HOP] = hop + 1
     s.chunk[c, C_HOPS] -= 1
     # A write that joins a queued one is done in the tick in which it comes, one sooner than by any command.
-    _wake(s, d, x, t + _ahead(d, x) - write)
+    _wake(s, d, x, t + _ahead(d, x, count) - write)
 
 
 @compiled
@@ -62,13 +62,16 @@ def look(p, s, d, x, now):
     run_lane(pointer(d.ram[x]), pointer(d.runs), pointer(d.record), t)
     _let_go(p, s, d, x)
     if busy(d.ram[x]):
-        _wake(s, d, x, t + _ahead(d, x))
+        _wake(s, d, x, t + _ahead(d, x, least_left(pointer(d.ram[x]), pointer(d.runs))))
 
 
 @compiled
-def _ahead(d, x):
-    """Ticks that the lane may be left alone."""
-    return d.stations[d.watch[x, W_STATION], K_WRITES if d.watch[x, W_WRITES] > 0 else K_READS]
+def _ahead(d, x, left):
+    """Ticks that the lane may be left alone, with so many bursts left of each chunk that is in it."""
+    if d.watch[x, W_WRITES] > 0:
+        return d.stations[d.watch[x, W_STATION], K_WRITES]
+    m = d.ram[x]
+    return d.stations[d.watch[x, W_STATION], K_READS] + (left - 1) // m[P_RANKS] * m[P_BURST]
 
 
 @compiled
