@@ -85,6 +85,17 @@ def warm(runs: int) -> list[Result]:
     ]
 
 
+def timings(runs: int) -> list[Result]:
+    """Whole steps with both timings of DRAM: the CPU time of their processes."""
+    out = []
+    for timing, most in (("fixed", 3), ("dram", 10)):
+        words = ("run", "--chip", "h100-sxm", "--model", "llama-3.1-8b", "--timing", timing)
+        process(words)
+        found = [process(words).cpu_s for _ in range(runs)]
+        out.append(summary(f"8B on h100-sxm, --timing {timing}, warm: CPU", "s", found, most))
+    return out
+
+
 def first(runs: int) -> list[Result]:
     """The first run ever: the kernel is compiled into an empty cache."""
     found = []
@@ -269,6 +280,7 @@ def lane_runs(how: str, bursts: int, capacity: int) -> Any:
 PARTS: dict[str, Callable[[argparse.Namespace], list[Result]]] = {
     "warm": lambda given: warm(given.runs),
     "first": lambda given: first(given.first_runs),
+    "timings": lambda given: timings(given.runs),
     "help": lambda given: help_(given.runs),
     "kernel": lambda given: kernel(given.runs),
     "lanes": lambda given: lanes(given.runs),
