@@ -104,6 +104,8 @@ class Matrix(Strict):
     """How an array is used (docs/units.md): what stays in a systolic one, or `mxm`. Without it: a MAC array."""
     granules: dict[Dtype, Granule] = Field(default_factory=dict)
     """Of dtypes whose smallest product is another."""
+    mixed: dict[Dtype, tuple[Dtype, ...]] = Field(default_factory=dict)
+    """Narrower dtypes that weights may have beside an activation of that dtype, without being unpacked."""
     availability: dict[Dtype, Annotated[Fact, Quantity("fraction")]] = Field(default_factory=dict)
     """Share of the peak rate that the unit sustains (power, issue), by dtype; slows the unit, not the bound."""
 
@@ -312,6 +314,16 @@ class Tiles(Stated):
     """Bytes of one row of an operand that a step takes: length of the sum x size of an element."""
 
 
+class Promotion(Strict):
+    """Products of block-scaled operands on a unit without scales: behind each block of the sum, the vector units scale
+    what it came to and add it in fp32, one fused multiply-add for each sum of the tile."""
+
+    tiles: Tiles
+    """Those of such kernels: two sets of sums must fit into registers."""
+    chain: Cycles
+    """What each block adds to the main loop's own cycles: waiting for its products, loading its scales."""
+
+
 _SHAPES = tuple((rows, columns) for rows in (8, 16, 32, 64, 128) for columns in (8, 16, 32, 64, 128, 256))
 
 
@@ -440,6 +452,8 @@ class Execution(Strict):
     """From the last product of a tile to the store of its results: sums leave the unit, are converted and laid out."""
     step: Annotated[Fact, Quantity("cycles")] = _default("cycles", "0 cycles")
     """A step of the main loop beside its products: waiting at the tile buffer's barrier, issue, dependent sums."""
+    promotion: Promotion | None = None
+    """How sums of block-scaled operands are scaled; none: by the matrix units, at no cost."""
     step_runs: Literal["under", "beside"] = "under"
     """The loop's own cycles go on `under` the products (other threads copy), or add to them, `beside`."""
     cluster_fact: Count = _default_alias("cluster")

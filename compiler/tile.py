@@ -11,7 +11,7 @@ import numpy as np
 from ..arch import Chip
 from ..arch.parts import AttentionParts, MaskedKernel
 from ..workloads import DTYPE_BITS
-from ..workloads.dtypes import element_of
+from ..workloads.dtypes import dtype_of, element_of
 from .matrix import unit_cycles
 from .program import FS_PER_S, Ints, ints
 
@@ -51,9 +51,30 @@ def unpack_fs(chip: Chip, stored: str, computed: str, elements: Any, units: floa
 
     None where a unit takes the weights as they are.
     """
-    if element_of(stored) == computed:
+    if element_of(stored) in (computed, *chip.matrix.mixed.get(computed, ())):  # type: ignore[call-overload]
         return None
     return vector_fs(chip, UNPACK_OPS * ints(elements), 0, units)
+
+
+def promoted_terms(chip: Chip, stored: str, computed: str) -> int:
+    """Terms of a sum between two promotions by the vector units; 0 where there are none: weights without scales along
+    the sum, scaled as they are unpacked, or by the matrix units."""
+    inputs = dtype_of(stored).inputs
+    scaled = chip.execution.promotion is not None and element_of(stored) == computed
+    return inputs if scaled and inputs else 0
+
+
+def promote_fs(chip: Chip, every: int, rows: int, columns: int, terms: Any) -> Ints | None:
+    """Time of the vector unit to promote the sums of a tile every so many of `terms`; None where that is never."""
+    return vector_fs(chip, rows * columns * -(-ints(terms) // every), 0) if every else None
+
+
+def operand_bytes(dtype: str, elements: Any) -> Ints:
+    """Bytes of so many elements and their scales, in proportion."""
+    known = dtype_of(dtype)
+    scales = known.block_bits if known.inputs else 0
+    block = (known.outputs or 1) * (known.inputs or 1)
+    return ints(-(-ints(elements) * (known.bits * block + scales) // (8 * block)))
 
 
 def latency_fs(chip: Chip, unit: str) -> int:
@@ -79,6 +100,8 @@ class Product:
     bits: int
     dtype: str
     home: str
+    promoted: int = 0
+    """Terms of the sum between two promotions; 0: none."""
 
 
 @dataclass(frozen=True)
@@ -95,11 +118,13 @@ class GemmTiles:
 
 
 def gemm_tiles(chip: Chip, p: Product, splits: tuple[int, ...] = SPLITS) -> GemmTiles:
-    """The tiles and split of least estimated time; ties: fewer parts, then larger tiles."""
+    """The tiles and split of least estimated time; ties: fewer parts, then larger tiles. Promoted sums stay whole."""
     best: tuple[tuple[float, int, int], GemmTiles] | None = None
     for rows, columns, depth, stages in _shapes(chip, p):
-        loop = float(step_fs(chip, p.dtype, rows, columns, depth).max())
-        for split in splits:
+        loop = float(step_fs(chip, p.dtype, rows, columns, depth, promoted=p.promoted).max())
+        promotion = promote_fs(chip, p.promoted, rows, columns, depth)
+        loop += 0.0 if promotion is None else float(promotion.max())
+        for split in splits[:1] if p.promoted else splits:
             steps = -(-p.k // (split * depth))
             if split > 1 and steps < LEAST_STEPS:
                 break
@@ -113,7 +138,8 @@ def gemm_tiles(chip: Chip, p: Product, splits: tuple[int, ...] = SPLITS) -> Gemm
 
 def _shapes(chip: Chip, p: Product) -> Iterator[tuple[int, int, int, int]]:
     """Rows, columns, depth and tile buffers of the tiles worth trying: no larger than the product needs."""
-    tiles = chip.execution.tiles
+    promotion = chip.execution.promotion
+    tiles = promotion.tiles if promotion and p.promoted else chip.execution.tiles
     depth = max(1, tiles.depth * 8 // max(p.weight_bits, p.bits))
     memory = int(chip.tiers[0].capacity.value)
     enough = [_enough({s[side] for s in tiles.shapes}, size) for side, size in ((0, p.m), (1, p.n))]
@@ -128,14 +154,16 @@ def _enough(sides: set[int], size: int) -> int:
     return min((s for s in sides if s >= size), default=max(sides))
 
 
-def step_fs(chip: Chip, dtype: str, rows: Any, columns: Any, terms: Any, steps: Any = 1) -> Ints:
+def step_fs(chip: Chip, dtype: str, rows: Any, columns: Any, terms: Any, steps: Any = 1, promoted: int = 0) -> Ints:
     """Time of `steps` steps of a kernel's main loop, `terms` of the sum in all: products at the rate that the unit
-    sustains, and the loop's own cycles under or beside them."""
+    sustains, and the loop's own cycles under or beside them. `promoted`: terms between two promotions of the sums."""
     share = chip.matrix.availability.get(dtype)  # type: ignore[call-overload]
     products = unit_cycles(chip, dtype, rows, columns, terms)
     if share is not None:
         products = ints(np.ceil(products / float(share.value)))
     own = ints(steps) * int(chip.execution.step.value)
+    if promoted and chip.execution.promotion:
+        own = own + -(-ints(terms) // promoted) * int(chip.execution.promotion.chain.value)
     return ints(np.maximum(products, own) if chip.execution.step_runs == "under" else products + own) * chip.period_fs
 
 

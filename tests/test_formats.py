@@ -11,12 +11,12 @@ import pytest
 from decoder_drafts import DRAFTS
 from hypothesis import given
 from hypothesis import strategies as st
-from laws import check_bytes, check_run, graph_of, system_of
+from laws import check_bytes, check_run, graph_of, run_on, system_of
 
 from stallscope import Request, compile_graph, decode_graph, load_model, simulate
-from stallscope.compiler.tile import matrix_dtype, unpack_fs
+from stallscope.compiler.tile import latency_fs, matrix_dtype, unpack_fs
 from stallscope.sim.run import Run
-from stallscope.workloads import check_graph, op_nodes, tensor_bytes
+from stallscope.workloads import add_op, add_tensor, check_graph, new_graph, op_nodes, tensor_bytes
 from stallscope.workloads.dtypes import DTYPE_BITS, dtype_of
 from stallscope.workloads.formats import Format, Formats
 from stallscope.workloads.types import format_name, part_types
@@ -164,6 +164,29 @@ def test_what_a_unit_lacks_is_made_by_the_vector_unit() -> None:
     made = unpack_fs(chip, "mxfp4", "bf16", 128 * 1000)
     assert made is not None
     assert int(made[0]) == 1000 * chip.period_fs
+
+
+def test_weights_that_a_unit_takes_beside_wider_activations_are_not_unpacked() -> None:
+    chip = system_of("b200-sxm").chip
+    assert unpack_fs(chip, "mxfp4", matrix_dtype(chip, "mxfp4", "mxfp8"), 1000) is None
+    assert unpack_fs(chip, "mxfp4", matrix_dtype(chip, "mxfp4", "bf16"), 1000) is not None
+    assert unpack_fs(system_of("h100-sxm").chip, "mxfp4", "fp8", 1000) is not None
+
+
+def test_a_scale_per_row_takes_a_second_pass() -> None:
+    """A tree of 12 dependent operations, the row from the L2 again, and its cast; no byte is counted twice."""
+    chip = system_of("h100-sxm").chip
+
+    def cast(to: str) -> Run:
+        graph = new_graph("cast", batch=4)
+        add_op(graph, "cast", "quantize", {"x": add_tensor(graph, "x", "activation", (4, 4096))}, {"out": (4, 4096)})
+        graph.nodes["cast.out"]["dtype"] = to
+        return run_on(chip, graph)
+
+    row, block = cast("fp8/1x*s32"), cast("fp8/1x128s32")
+    least = 13 * latency_fs(chip, "vector") + int(chip.tier("l2").latency.value)
+    assert least < row.time_fs - block.time_fs < 1.2 * least
+    assert row.bytes["l2"]["read"]["activation"] == block.bytes["l2"]["read"]["activation"] == 4 * 4096 * 2
 
 
 @pytest.mark.parametrize("chip", STYLES)

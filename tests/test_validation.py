@@ -63,6 +63,49 @@ def test_a_perfect_table_has_no_error_and_its_number_is_found_again(tmp_path: Pa
     assert all(e.bias < 0 for e in result.errors), "the file's own gap is shorter"
 
 
+WORDS = ("bfloat16", "float16", "fp8", "fp8_ootb", "fp8_block", "nvfp4", "mxfp4", "int8_wo", "int4_wo", "sq", "int2_wo")
+
+
+@pytest.mark.parametrize("chip", ["h200", "b200"])
+@pytest.mark.parametrize("framework", ["TRTLLM", "VLLM", "SGLang"])
+def test_every_dtype_word_is_predicted_or_left_out_and_faster_than_on_h100(
+    tmp_path: Path, chip: str, framework: str
+) -> None:
+    def rows(chip: str) -> list[dict[str, object]]:
+        one = {"gpu": f"{chip}_sxm", "latency_ms": 1.0, "framework": framework, "version": "1"}
+        return [{**one, "dtype": d, "m": m, "n": 16384, "k": 8192} for d in WORDS for m in (8, 512)]
+
+    said = {}
+    for name in ("h100", chip):
+        result = run_validation([write(tmp_path / f"{name}.csv", rows(name))], [f"{name}-sxm"], None, None)
+        assert dict(result.tables[0].left_out) == {"products in int2_wo": 2}
+        said[name] = {(c.case.dtype, c.case.ask[1]): c.said.ms for c in result.compared}
+    assert len(said[chip]) == 2 * len(WORDS) - 2
+    read = load_chip(f"{chip}-sxm").tier("hbm").bandwidth.value / load_chip("h100-sxm").tier("hbm").bandwidth.value
+    for (word, m), ms in said[chip].items():
+        gain = said["h100"][word, m] / ms
+        assert 0.95 <= gain < 1.1 * max(read, 2.5 if m > 8 else 1) * (2 if word == "nvfp4" else 1), (word, m, gain)
+    assert said[chip]["fp8", 8] < said[chip]["bfloat16", 8]
+
+
+def test_what_the_host_launches_takes_the_longer_of_host_and_chip(tmp_path: Path) -> None:
+    """Block-scaled products of vLLM, launch by launch; products below one tile of their kernel are left out."""
+    one = {"gpu": "h100_sxm", "dtype": "fp8_block", "m": 16, "latency_ms": 0.06, "framework": "VLLM", "version": "1"}
+    sizes = ((1024, 1024), (512, 128), (32, 1024), (512, 64), (16384, 16384))
+    result = run_validation(
+        [write(tmp_path / "t.csv", [{**one, "n": n, "k": k} for n, k in sizes])], ["h100-sxm"], None, None
+    )
+    gap = load_chip("h100-sxm").execution.host_gap
+    assert gap is not None
+    small, smaller, large = (c.said for c in result.compared)
+    assert small.ms == smaller.ms == 3 * gap.value / 10**12
+    assert small.causes == (("host", 1.0),)
+    assert large.ms > small.ms
+    assert "host" not in dict(large.causes)
+    assert {c.case.op for c in result.compared} == {"gemm, host launch"}
+    assert result.tables[0].left_out.total() == 2
+
+
 def test_errors_as_json_by_bucket(tmp_path: Path) -> None:
     table = write(tmp_path / "t.csv", products("h100_sxm", {(1, 1024, 1024): 0.004, (1, 8192, 8192): 0.049}))
     out = CliRunner().invoke(app, ["validate", "--table", str(table), "--chip", "h100-sxm", "--json", "-"])

@@ -67,6 +67,11 @@ class Dtype:
     block_bits: int = 0
     """Scale and zero point of one block."""
 
+    @property
+    def by_row(self) -> bool:
+        """Whether each whole row shares a scale."""
+        return self.outputs == 1 and self.inputs is None and self.block_bits > 0
+
     def size(self, shape: Sequence[int]) -> int:
         """Bytes of a tensor, rounded up to a whole byte."""
         bits = prod(shape) * self.bits

@@ -14,7 +14,7 @@ from ...workloads.dtypes import block_scaled, element_of
 from ..machine import MATRIX
 from ..plan import Gemm, Group, PlanOp, by_expert, gemms
 from ..program import Ints, ints
-from ..tile import PIECES, GemmTiles, Product, gemm_tiles, matrix_dtype, shares, step_fs
+from ..tile import PIECES, GemmTiles, Product, gemm_tiles, matrix_dtype, promote_fs, promoted_terms, shares, step_fs
 from .kernel_frame import Kernels, Tiles, stream
 from .kernel_ops import OPERAND, Outputs, cut_side, rows, run_apart, unpack_pieces, with_pieces, without_apart
 from .kernel_stream import in_proportion
@@ -54,7 +54,8 @@ def _products(k: Kernels, group: Group) -> None:
     dtype = matrix_dtype(chip, plan.dtype(weight), plan.dtype(x))
     n, depth = parts[0].n, parts[0].k
     most = max(p.m for p in parts)
-    t = gemm_tiles(chip, Product(most, n * len(parts), depth, bits, xbits, dtype, k.block.home(weight)), (1,))
+    promoted = promoted_terms(chip, plan.dtype(weight), dtype)
+    t = gemm_tiles(chip, Product(most, n * len(parts), depth, bits, xbits, dtype, k.block.home(weight), promoted), (1,))
     tokens, columns, leader, expert = _ctas(parts, t, n)
     ctas = len(tokens)
     area = columns * depth
@@ -64,7 +65,9 @@ def _products(k: Kernels, group: Group) -> None:
     grain = min(t.steps, -(-ctas * t.steps // PIECES))
     pieces = -(-t.steps // grain)
     steps = shares(t.steps, pieces)
-    hold = step_fs(chip, dtype, t.rows, t.columns, steps * -(-depth // t.steps), steps)
+    terms = steps * -(-depth // t.steps)
+    hold = step_fs(chip, dtype, t.rows, t.columns, terms, steps, promoted)
+    promote = promote_fs(chip, promoted, t.rows, t.columns, terms)
     prologue = int(chip.execution.prologue.value)
     k.begin(prologue)
     core, last = stream(k, Tiles(
@@ -74,6 +77,7 @@ def _products(k: Kernels, group: Group) -> None:
         max(2, t.stages // grain) if t.stages > 1 else 1, leader, None, prologue,
         unpack_pieces(chip, plan.dtype(weight), dtype, area, pieces), _seek(k, parts[0], expert, len(parts)),
         chip.execution.expert_loop == "persistent",
+        promote_fs=None if promote is None else np.tile(promote, (ctas, 1)),
     ))  # fmt: skip
     k.finish(Outputs.of(k, group, ctas, k.way(weight)).tail(k, core, last, 0))
 

@@ -141,6 +141,8 @@ class Tiles:
     """A core goes on to its next CTA in one loop: its loads run ahead as those of one CTA do."""
     resident: int = 1
     """CTAs that a core works on at once: the first loads of one wait for the end of the one so many before it."""
+    promote_fs: Ints | None = None
+    """What it does with the sums behind a piece's product, while the matrix unit waits."""
 
 
 def stream(k: Kernels, tiles: Tiles) -> tuple[Ints, Ints]:
@@ -167,7 +169,10 @@ def stream(k: Kernels, tiles: Tiles) -> tuple[Ints, Ints]:
         latency = latency_fs(k.chip, VECTOR)
         takes = k.em.hold(k.vector0 + core[cta], tiles.unpack_fs.ravel(), VECTOR, latency, n=ctas * steps)
         k.em.after(compute, takes, Dep.RAW)
-    last = compute.reshape(ctas, steps)[:, -1]
+    sums = compute
+    if tiles.promote_fs is not None:
+        sums = k.em.hold(unit + core[cta], tiles.promote_fs.ravel(), VECTOR, n=ctas * steps)
+    last = sums.reshape(ctas, steps)[:, -1]
     epilogue = int(k.chip.execution.epilogue.value)
     if tiles.resident == 1:
         ends = k.em.hold(unit + core, epilogue, KERNEL, n=ctas)
@@ -206,7 +211,8 @@ def stream(k: Kernels, tiles: Tiles) -> tuple[Ints, Ints]:
     k.em.sort(start, np.concatenate([
         behind[x[1]], behind[x_again[1]], wanted[w[1]] + 3, wanted[w_again[1]] + 3, turn,
         8 * begin[seeking] + np.where(last_ones, 8 * pace * (steps - 1) + 5, 1),
-        *([turn - 1] if takes is not compute else []), over, over[: len(turns)],
+        *([turn - 1] if takes is not compute else []), *([turn] if sums is not compute else []), over,
+        over[: len(turns)],
     ]))  # fmt: skip
     return core, ends
 

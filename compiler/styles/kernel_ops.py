@@ -8,6 +8,7 @@ import numpy as np
 
 from ...arch import Chip
 from ...workloads import DTYPE_BITS
+from ...workloads.dtypes import dtype_of
 from ..collectives import rounds
 from ..machine import LINK, MATRIX, VECTOR
 from ..plan import Gemm, Group, PlanOp, gemms, message
@@ -19,6 +20,9 @@ from ..tile import (
     gemm_tiles,
     latency_fs,
     matrix_dtype,
+    operand_bytes,
+    promote_fs,
+    promoted_terms,
     shares,
     step_fs,
     unpack_fs,
@@ -26,6 +30,7 @@ from ..tile import (
 )
 from .kernel_frame import Kernels, Tiles, epilogue, reduce, stream
 
+ROW_CHAIN = 12  # the same from the elements of a row to its scale: a tree over 1024 lanes, reciprocal, product
 OPERAND = 8192  # bytes: activations come in transfers no smaller than this, or all at once
 
 
@@ -76,7 +81,8 @@ def _one_gemm(k: Kernels, group: Group, g: Gemm) -> None:
     x = next(t for r, t in g.op.inputs.items() if r in ("x", "a"))
     bits, xbits, n = DTYPE_BITS[plan.dtype(weight)], DTYPE_BITS[plan.dtype(x)], g.n * g.count
     dtype = matrix_dtype(chip, plan.dtype(weight), plan.dtype(x))
-    t = gemm_tiles(chip, Product(g.m, n, g.k, bits, xbits, dtype, k.block.home(weight)))
+    promoted = promoted_terms(chip, plan.dtype(weight), dtype)
+    t = gemm_tiles(chip, Product(g.m, n, g.k, bits, xbits, dtype, k.block.home(weight), promoted))
     cols, rows = cut_side(n, t.columns), cut_side(g.m, t.rows)
     ks = shares(g.k, t.split)
     ctas = t.split * len(cols) * len(rows)
@@ -86,13 +92,15 @@ def _one_gemm(k: Kernels, group: Group, g: Gemm) -> None:
     nbytes = np.repeat(np.stack([shares(b, pieces) for b in np.diff(edges)]), len(rows), axis=0)
     part = np.repeat(np.arange(t.split), len(cols) * len(rows))
     steps = shares(t.steps, pieces)
-    hold = np.stack([step_fs(chip, dtype, t.rows, t.columns, steps * -(-int(k_) // t.steps), steps) for k_ in ks])[part]
+    terms = [steps * -(-int(k_) // t.steps) for k_ in ks]
+    hold = np.stack([step_fs(chip, dtype, t.rows, t.columns, depth, steps, promoted) for depth in terms])[part]
+    promote = promote_fs(chip, promoted, t.rows, t.columns, terms[0])
     tokens = np.tile(rows, t.split * len(cols))
     shared = min(chip.execution.cluster, len(cols)) if g.count == 1 else 1
     upto = np.cumsum(cols)
     met = (upto - 1) // g.n - (upto - cols) // g.n + 1  # products that a tile has columns of: each has its own operand
     operands = tokens * np.tile(np.repeat(met, len(rows)), t.split)
-    operand = with_pieces(-(-operands * ks[part] * xbits // (8 * shared)), pieces)
+    operand = with_pieces(-(-operand_bytes(plan.dtype(x), operands * ks[part]) // shared), pieces)
     numbers = np.arange(ctas)
     # Each core of a cluster loads its share of a row tile's activation: the first `shared` column tiles read all of it.
     column = numbers // len(rows) % len(cols)
@@ -103,6 +111,7 @@ def _one_gemm(k: Kernels, group: Group, g: Gemm) -> None:
         k.way(x, "copy"), max(2, t.stages // grain) if t.stages > 1 else 1, numbers // len(rows) * len(rows),
         None if k.block.home(x) == k.near else reader, int(chip.execution.prologue.value),
         unpack_pieces(chip, plan.dtype(weight), dtype, np.tile(np.repeat(cols, len(rows)), t.split) * ks[part], pieces),
+        promote_fs=None if promote is None else np.tile(promote, (ctas, 1)),
     ))  # fmt: skip
     outputs = Outputs.of(k, group, len(cols) * len(rows), k.way(weight))
     if t.split == 1:
@@ -230,12 +239,26 @@ def vector(k: Kernels, group: Group) -> None:
         k.em.after(work[which], load, Dep.RAW)
     idle = np.setdiff1d(np.arange(ctas), np.concatenate([which for (_, which), _ in loads]))
     k.started(work[idle])
+    if group.kind == "quantize" and dtype_of(plan.dtype(outs[0])).by_row:
+        work = _again(k, core, work, shares(sum(ins.values()), ctas))
     finals = [work]
     for t in results(k, group):
         stores, which = k.move(k.store0, core, shares(plan.size(t), ctas), k.way(t, "store"))
         k.em.after(stores, work[which], Dep.RAW)
         finals.append(stores)
     k.finish(np.concatenate(finals))
+
+
+def _again(k: Kernels, core: Ints, work: Ints, nbytes: Ints) -> Ints:
+    """What needs the largest of a whole row: that goes up a tree over the core's lanes, then the row is read again."""
+    latency = latency_fs(k.chip, VECTOR)
+    largest = k.em.hold(k.vector0 + core, ROW_CHAIN * latency, VECTOR, n=len(core))
+    k.em.after(largest, work, Dep.RAW)
+    loads = k.em.move(k.load0 + core, nbytes, [(f"load:{k.near}", "", "activation")] * len(core))
+    k.em.after(loads, largest, Dep.ORDER)
+    done = k.em.hold(k.vector0 + core, vector_fs(k.chip, 0, 0), VECTOR, latency, n=len(core))
+    k.em.after(done, loads, Dep.RAW)
+    return done
 
 
 def collective(k: Kernels, group: Group) -> None:

@@ -10,8 +10,18 @@ from .routed import routed
 if TYPE_CHECKING:
     import networkx as nx
 
-DTYPES = {"bfloat16": "bf16", "float16": "fp16", "bf16": "bf16", "fp16": "fp16", "fp8": "fp8", "fp8_block": "fp8"}
+DTYPES = {"bfloat16": "bf16", "float16": "fp16", "bf16": "bf16", "fp16": "fp16", "fp8": "fp8"}
 DTYPES |= {"fp8_e4m3": "fp8", "float8_e4m3fn": "fp8"}
+OPERANDS = {
+    "bfloat16": ("bf16", "bf16"), "float16": ("fp16", "fp16"),
+    "fp8": ("fp8", "fp8"), "fp8_ootb": ("fp8", "fp8"), "fp8_static": ("fp8", "fp8"),
+    "fp8_block": ("fp8/128x128s32", "fp8/1x128s32"), "mxfp8": ("mxfp8", "mxfp8"),
+    "nvfp4": ("nvfp4", "nvfp4"), "mxfp4": ("mxfp4", "mxfp8"), "w4a16_mxfp4": ("mxfp4", "bf16"),
+    "int4_wo": ("int4/1x128s16", "bf16"), "int8_wo": ("int8/1x*s16", "bf16"), "sq": ("int8/1x*s32", "int8/1x*s32"),
+}  # fmt: skip
+"""Weight and activation of a product, by the words of tables."""
+BY_ROW = "fp8/1x*s32"
+"""Activation in fp8 with a scale per token, as vLLM and SGLang cast it."""
 COPIES = 5  # of the weights that a benchmark of products goes round, so that they are not all found in a cache
 LATENT = 576  # elements of a latent row: 512, and 64 with the position
 ROUTINGS = 5.0  # that a benchmark of experts draws by a power law, one after the other
@@ -34,16 +44,19 @@ class Case:
 
 
 def product(m: int, n: int, k: int, weight: str, activation: str, casts: int) -> nx.DiGraph[Any]:
-    """One linear layer; before it so many kernels over its activation, which cast it to a narrower format."""
+    """One linear layer; before it so many kernels that cast its activation to a narrower format: the last does, the
+    first of several finds the maximum, those between work on single numbers."""
     from ..workloads import add_op, add_tensor, new_graph
 
     graph = new_graph("one product", batch=m, dtypes={"weight": weight, "activation": "bf16"})
     at = add_tensor(graph, "x", "activation", (m, k))
-    for i in range(casts):  # the first finds the maximum and the last casts; those between work on single numbers
-        whole = i in (0, casts - 1)
-        source = at if whole else add_tensor(graph, f"scale{i}", "activation", (1, 1))
-        (out,) = add_op(graph, f"cast{i}", "quantize", {"x": source}, {"out": (m, k) if whole else (1, 1)})
-        at = out if whole else at
+    if casts > 1:
+        add_op(graph, "maximum", "rearrange", {"a": at}, {"out": (1, 1)}, ops=2 * m * k)
+    for i in range(2, casts):
+        scale = add_tensor(graph, f"scale{i}", "activation", (1, 1))
+        add_op(graph, f"number{i}", "pointwise", {"a": scale}, {"out": (1, 1)}, ops=1)
+    if casts:
+        (at,) = add_op(graph, "cast", "quantize", {"x": at}, {"out": (m, k)})
     graph.nodes[at]["dtype"] = activation
     inputs = {"x": at, "weight": add_tensor(graph, "w", "weight", (n, k))}
     add_op(graph, "linear", "linear", inputs, {"out": (m, n)})
