@@ -1,9 +1,10 @@
-"""Compares stallscope with trusted peers, cycle by cycle. Measurements: `stallscope validate`.
+"""Compares stallscope with trusted peers, cycle by cycle, and writes docs/validation.md.
 
     python benchmarks/validate.py [--only dram|systolic] [--data DIR] [--sample N] [--json FILE]
+    python benchmarks/validate.py --page docs/validation.md [--tables DIR] [--chip NAME] [--data DIR] [--sample N]
 
-The tables are Markdown; docs/validation.md shows them and says what they mean.
-Exit code 2: a data file is missing or bad.
+The tables are Markdown. With --page, measured tables, whole steps and the assumed numbers of all chips come with them
+(benchmarks/page.py), in the words of benchmarks/validation.in.md. Exit code 2: a data file is missing or bad.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from page import fields, page, percent, signed, table
+
 import stallscope
+from stallscope.arch import chip_names
 from stallscope.compiler.matrix import gemm as systolic_gemm
 from stallscope.errors import StallscopeError
 from stallscope.memory import Request as Stream
@@ -36,24 +40,18 @@ Rows = list[Row]
 class Table:
     """What is printed, and behind it every comparison: `ours` and `theirs` in the unit of `title`."""
 
+    name: str
     title: str
     columns: tuple[str, ...]
     lines: list[tuple[Any, ...]]
-    notes: list[str] = field(default_factory=list)
     rows: list[dict[str, Any]] = field(default_factory=list)
 
     def markdown(self) -> str:
-        lines = (self.columns, ("---",) * len(self.columns), *self.lines)
-        cells = ["| " + " | ".join(str(cell) for cell in line) + " |" for line in lines]
-        return "\n".join([f"### {self.title}", "", *cells, "", *self.notes])
+        return table(self.columns, self.lines)
 
 
 def error(row: dict[str, Any]) -> float:
     return float(row["ours"] / row["theirs"] - 1)
-
-
-def percent(share: float, digits: int = 1) -> str:
-    return f"{100 * share:.{digits}f} %"
 
 
 def grouped(rows: Iterable[dict[str, Any]], *keys: str) -> dict[tuple[Any, ...], list[dict[str, Any]]]:
@@ -84,7 +82,7 @@ def dram(files: list[Rows]) -> list[Table]:
             {"name": name, "config": config, "kind": row["pattern"], "ours": ours, "theirs": int(row["cycles"])}
         )
     titles = {"Ramulator": "cycles against Ramulator 2.1", "DRAMsim3": "cycles against DRAMsim3 (another controller)"}
-    return [_dram_table(titles[peer], rows) for peer, rows in peers.items() if rows]
+    return [_dram_table(peer.lower(), titles[peer], rows) for peer, rows in peers.items()]
 
 
 @functools.cache
@@ -92,10 +90,10 @@ def _stream(dram: str, mapping: str, pattern: str, params: str, requests: int, l
     return run_memory(Stream(dram, mapping, pattern, params, requests, load, arrivals, None, None)).cycles
 
 
-def _dram_table(title: str, rows: list[dict[str, Any]]) -> Table:
+def _dram_table(name: str, title: str, rows: list[dict[str, Any]]) -> Table:
     lines = []
     by_kind = grouped(rows, "kind")
-    for kind, name in CATEGORIES.items():
+    for kind, words in CATEGORIES.items():
         group = by_kind.get((kind,), [])
         if not group:
             continue
@@ -104,9 +102,9 @@ def _dram_table(title: str, rows: list[dict[str, Any]]) -> Table:
         mean = statistics.mean(abs(e) for e in errors)
         ends = f"{worst['name']} ({worst['ours']:,} / {worst['theirs']:,})" if error(worst) else ""
         exact = sum(row["ours"] == row["theirs"] for row in group)
-        lines.append((name, len(group), exact, percent(mean, 3), percent(error(worst), 3), ends))
+        lines.append((words, len(group), exact, percent(mean), signed(error(worst)), ends))
     columns = ("streams", "rows", "equal", "mean abs difference", "worst", "worst row (ours / theirs)")
-    return Table(title, columns, lines, [], rows)
+    return Table(name, title, columns, lines, rows)
 
 
 # Products on systolic arrays.
@@ -125,7 +123,7 @@ def systolic(files: list[Rows]) -> list[Table]:
         for (kind,), group in sorted(grouped(rows, "kind").items())
     ]
     title = "cycles against SCALE-Sim 3.0.0 (+1, see the data)"
-    return [Table(title, ("dataflow", "rows", "equal", "worst difference"), lines, [], rows)]
+    return [Table("systolic", title, ("dataflow", "rows", "equal", "worst difference"), lines, rows)]
 
 
 @dataclass(frozen=True)
@@ -158,7 +156,14 @@ def main() -> int:
     parser.add_argument("--data", type=Path, default=DATA, metavar="DIR", help="default: ../shared beside the clone")
     parser.add_argument("--sample", type=int, metavar="N", help="at most N rows of each file, the same ones each time")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every single comparison to FILE")
+    parser.add_argument("--page", type=Path, metavar="FILE", help="run everything, and write docs/validation.md")
+    parser.add_argument(
+        "--tables", type=Path, metavar="DIR", help="measured tables of the page (default: the extracts)"
+    )
+    parser.add_argument("--chip", action="append", help="a chip whose assumed numbers the page shows (default: all)")
     asked = parser.parse_args()
+    if asked.page and asked.only:
+        parser.error("--page shows all comparisons; leave out --only")
     if asked.sample is not None and asked.sample < 1:
         parser.error(f"--sample: found {asked.sample}; expected 1 or more")
     names = [asked.only] if asked.only else list(COMPARISONS)
@@ -175,10 +180,28 @@ def main() -> int:
             print(f"error: {', '.join(comparison.files)}: {problem!r}", file=sys.stderr)
             return 2
         tables += made
-        print("\n".join(table.markdown() + "\n" for table in made), flush=True)
+        if not asked.page:
+            print("\n".join(f"### {t.title}\n\n{t.markdown()}\n" for t in made), flush=True)
     if asked.json:
-        report = {"stallscope": stallscope.__version__, "tables": [asdict(table) for table in tables]}
+        report = {"stallscope": stallscope.__version__, "tables": [asdict(t) for t in tables]}
         asked.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    return write_page(asked, tables) if asked.page else 0
+
+
+def write_page(asked: argparse.Namespace, peers: list[Table]) -> int:
+    """Run the rest of what the page shows, and write it."""
+    values = {t.name: t.markdown() for t in peers}
+    for t in peers:
+        values[f"{t.name}_rows"] = f"{len(t.rows):,}"
+        values[f"{t.name}_equal"] = f"{sum(r['ours'] == r['theirs'] for r in t.rows):,}"
+        values[f"{t.name}_mean"] = percent(statistics.mean([abs(error(r)) for r in t.rows] or [0.0]))
+        values[f"{t.name}_worst"] = percent(max((abs(error(r)) for r in t.rows), default=0.0))
+    try:
+        text = page(fields(values, asked.tables, asked.sample, asked.chip or chip_names()))
+        asked.page.write_text(text, encoding="utf-8")
+    except (StallscopeError, OSError) as problem:
+        print(f"error: {problem}", file=sys.stderr)
+        return 2
     return 0
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import lru_cache
 
 import numpy as np
 
@@ -83,7 +84,8 @@ def build_machine(chip: Chip, rows: Sequence[EngineRow], whole_transfers: int = 
             causes += [f"{why}:{tier.name}" for why in LOST]
     period = chip.period_fs
     # A port of p bytes a cycle takes period / p femtoseconds per byte.
-    ports = [Fraction(period) / r.port if r.port else Fraction(0) for r in rows]
+    per_byte = {port: Fraction(period) / port if port else Fraction(0) for port in {r.port for r in rows}}
+    ports = [per_byte[r.port] for r in rows]
     engines = Engines(
         tuple(r.name for r in rows), tuple(r.kind for r in rows), ints([period if r.clocked else 1 for r in rows]),
         ints([r.window for r in rows]), ints([p.numerator for p in ports]), ints([p.denominator for p in ports]),
@@ -97,7 +99,12 @@ def build_machine(chip: Chip, rows: Sequence[EngineRow], whole_transfers: int = 
 
 def port_of(port: Port, share: int = 1) -> Fraction:
     """Bytes per cycle of an engine that has the `share`-th part of a port; 0: only the tiers limit."""
-    return Fraction(0) if port.port is None else Fraction(str(port.port.value)) / share
+    return Fraction(0) if port.port is None else _part(port.port.value, share)
+
+
+@lru_cache(maxsize=1024)  # asked for every engine of every program
+def _part(value: float, share: int) -> Fraction:
+    return Fraction(str(value)) / share
 
 
 def link_port(chip: Chip) -> Fraction:

@@ -84,8 +84,8 @@ def latency_fs(chip: Chip, unit: str) -> int:
 
 def shares(total: Any, parts: int) -> Ints:
     """A whole number cut into parts that differ by at most one, the sum exact."""
-    edges = ints(total) * np.arange(parts + 1) // parts
-    return ints(np.diff(edges))
+    edges = ints(total) * np.arange(parts + 1, dtype=np.int64) // parts
+    return edges[1:] - edges[:-1]
 
 
 @dataclass(frozen=True)

@@ -275,7 +275,10 @@ def validate(
     """Compare predictions with measured tables: errors by chip, op, dtype and size, and the worst rows explained."""
     _check_target(json)
     from .validation.command import run_validation
+    from .validation.report import check_plot
 
+    if plot is not None:
+        check_plot(plot)
     result = run_validation(table or [], chip or [], sample, fit)
     if plot is not None:
         result.plot(plot)

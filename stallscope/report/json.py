@@ -175,15 +175,15 @@ def json_text(data: Any) -> str:
     return json.dumps(data, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
 
 
-def check_target(target: str) -> None:
+def check_target(target: str, option: str = "--json") -> None:
     """Raise StallscopeError when `target` cannot be written: called before anything is simulated."""
     path = Path(target)
     if path.is_dir():
-        raise StallscopeError(f"--json {target}: this is a folder; give the name of a file in it, or - for stdout")
+        raise StallscopeError(f"{option} {target}: this is a folder; give the name of a file in it")
     if not path.parent.is_dir():
-        raise StallscopeError(f"--json {target}: there is no folder {path.parent}; create it, or choose another place")
+        raise StallscopeError(f"{option} {target}: there is no folder {path.parent}; create it or choose another")
     if not os.access(path.parent if not path.exists() else path, os.W_OK):
-        raise StallscopeError(f"--json {target}: writing there is not permitted; choose another place")
+        raise StallscopeError(f"{option} {target}: writing there is not permitted; choose another place")
 
 
 def write_json(target: str, data: Any) -> None:

@@ -27,6 +27,9 @@ LATENT = 576  # elements of a latent row: 512, and 64 with the position
 ROUTINGS = 5.0  # that a benchmark of experts draws by a power law, one after the other
 SAME = 1  # cache of attention, read again and again
 
+Ask = tuple[Any, ...]
+"""(kind, numbers ...): what `predict` builds and runs."""
+
 
 @dataclass(frozen=True)
 class Case:
@@ -39,8 +42,7 @@ class Case:
     bucket: str
     name: str
     measured_ms: float
-    ask: tuple[Any, ...]
-    """(kind, numbers ...): what `predict` builds and runs."""
+    ask: Ask
 
 
 def product(m: int, n: int, k: int, weight: str, activation: str, casts: int) -> nx.DiGraph[Any]:

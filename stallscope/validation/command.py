@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -14,10 +15,9 @@ from ..errors import StallscopeError
 from ..report.layout import grid, pairs, plain, render, section
 from .errors import Compared, Errors, compare, errors_json, errors_of
 from .fit import Fit, fit, parse
-from .predict import Predictor
 from .report import errors_table, plot
-from .sensitivity import Moved, sensitivity
-from .tables import Table, read_table
+from .sensitivity import Moved, StepTime, sensitivity
+from .tables import Names, Table, read_table
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -55,10 +55,8 @@ def run_validation(paths: Sequence[Path], chips: Sequence[str], sample: int | No
     files = list(paths) or sorted(OURS.glob("*.csv"))
     if not files:
         raise StallscopeError(f"no tables in {OURS}; give some with --table FILE")
-    known = {name: load_chip(name) for name in (chips or chip_names())}
-    names = {
-        word: name for name, chip in known.items() for word in (chip.name, chip.name.replace("-", "_"), *chip.also)
-    }
+    known = {chip.name: chip for chip in map(load_chip, chips or chip_names())}
+    names = Names.of(known.values(), chip_names())
     tables = [read_table(path, names) for path in files]
     found: Fit | None = None
     if wanted is not None:
@@ -68,12 +66,17 @@ def run_validation(paths: Sequence[Path], chips: Sequence[str], sample: int | No
         path, low, high = parse(wanted, chip)
 
         def median(changed: Chip) -> float:
-            rows = compare([replace(t) for t in tables], lambda _: Predictor(changed), sample or 60)
+            rows = compare([replace(t) for t in tables], {changed.name: changed}, sample or 60)
             return float(np.median([abs(c.error) for c in rows])) if rows else float("inf")
 
         found = fit(chip, path, low, high, median)
-    predictors = {name: Predictor(chip) for name, chip in known.items()}
-    compared = compare(tables, lambda name: predictors[name], sample)
+    compared = compare(tables, known, sample)
+    if not compared:
+        reasons = Counter[str]()
+        for table in tables:
+            reasons.update(table.left_out)
+        said = "; ".join(f"{n:,} for {reason}" for reason, n in reasons.most_common(5))
+        raise StallscopeError(f"{', '.join(t.name for t in tables)}: no row to compare; rows left out: {said}")
     return Validation(tables, compared, errors_of(compared), found)
 
 
@@ -116,10 +119,5 @@ def _move(share: float | None) -> str:
 
 def run_sensitivity(graph: nx.DiGraph[Any], system: System) -> Sensitivity:
     """Every assumed number of a system's chip, 10 % less and more. Raises StallscopeError if the step cannot be run."""
-    from ..compiler.pipeline import compile_graph
-    from ..sim.run import simulate
-
-    def time(chip: Chip) -> float:
-        return float(simulate(compile_graph(graph, replace(system, chip=chip))).time_fs)
-
-    return Sensitivity(system.chip.name, time(system.chip) / 1e12, sensitivity(system.chip, time))
+    time_fs, moved = sensitivity(system.chip, StepTime(graph, system))
+    return Sensitivity(system.chip.name, time_fs / 1e12, moved)

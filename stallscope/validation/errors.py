@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from .cases import Case
+from ..arch import Chip
+from .cases import Ask, Case
+from .parallel import answers
 from .predict import Prediction, Predictor
-from .tables import LeftOut, Table
+from .tables import Table
 
 ALL = "all"
 
@@ -44,20 +47,32 @@ class Errors:
     bias: float
 
 
-def compare(tables: Sequence[Table], predictor: Callable[[str], Predictor], sample: int | None) -> list[Compared]:
+def compare(tables: Sequence[Table], chips: Mapping[str, Chip], sample: int | None) -> list[Compared]:
     """Every case, or at most `sample` of each table, the same ones each time; what cannot be predicted is counted as
-    left out."""
+    left out. Equal questions are answered once."""
+    rows = [(table, case) for table in tables for case in _some(table.cases, sample)]
+    asks = list(dict.fromkeys((case.chip, case.ask) for _, case in rows))
+    predictors = {name: Predictor(chip) for name, chip in chips.items()}
+    said = dict(zip(asks, answers(partial(_answer, predictors), asks), strict=True))
     out: list[Compared] = []
-    for table in tables:
-        rows = table.cases
-        if sample is not None and sample < len(rows):
-            rows = [rows[i] for i in sorted(random.Random(1).sample(range(len(rows)), sample))]
-        for case in rows:
-            try:
-                out.append(Compared(case, predictor(case.chip)(case)))
-            except LeftOut as reason:
-                table.left_out[str(reason)] += 1
+    for table, case in rows:
+        answer = said[case.chip, case.ask]
+        if isinstance(answer, str):
+            table.left_out[answer] += 1
+        else:
+            out.append(Compared(case, answer))
     return out
+
+
+def _answer(predictors: Mapping[str, Predictor], question: tuple[str, Ask]) -> Prediction | str:
+    chip, ask = question
+    return predictors[chip](ask)
+
+
+def _some(cases: list[Case], sample: int | None) -> list[Case]:
+    if sample is None or sample >= len(cases):
+        return cases
+    return [cases[i] for i in sorted(random.Random(1).sample(range(len(cases)), sample))]
 
 
 def errors_of(compared: Iterable[Compared]) -> list[Errors]:
@@ -69,13 +84,14 @@ def errors_of(compared: Iterable[Compared]) -> list[Errors]:
         if c.case.bucket != ALL:
             group.setdefault(c.case.bucket, []).append(c.error)
     return [
-        Errors(*key, bucket, len(errors), *_numbers(errors))
+        Errors(*key, bucket, len(errors), *numbers_of(errors))
         for key, buckets in groups.items()
         for bucket, errors in buckets.items()
     ]
 
 
-def _numbers(errors: list[float]) -> tuple[float, float, float]:
+def numbers_of(errors: list[float]) -> tuple[float, float, float]:
+    """The median and the 90th percentile of absolute errors, and the median error."""
     values = np.array(errors)
     median, p90 = np.quantile(np.abs(values), (0.5, 0.9))
     return float(median), float(p90), float(np.median(values))

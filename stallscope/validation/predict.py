@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..arch import System
 from ..errors import StallscopeError
 from . import cases
-from .cases import Case
+from .cases import Ask
 from .tables import LeftOut
 
 if TYPE_CHECKING:
@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 
 FS_PER_MS = 10**12
 CHUNK = 512  # tokens of a prompt that are read in one step
+SERVED: dict[str, dict[str, Any]] = {
+    "bf16": {"weight": "bf16"},
+    "fp8": {"weight": "fp8", "cast": "fp8", "embedding": "bf16", "head": "bf16"},
+}
+"""The formats of a model that is served in a dtype; of others its file says them."""
 
 
 @dataclass(frozen=True)
@@ -34,19 +39,18 @@ class Predictor:
     """Predictions for one chip, each question answered once."""
 
     chip: Chip
-    known: dict[tuple[Any, ...], Prediction | str] = field(default_factory=dict)
+    known: dict[Ask, Prediction | str] = field(default_factory=dict)
 
-    def __call__(self, case: Case) -> Prediction:
-        """Raises LeftOut where the model has no answer, with the reason."""
-        if case.ask not in self.known:
+    def __call__(self, ask: Ask) -> Prediction | str:
+        """The answer to a case's question, or the reason why the model has none."""
+        if ask not in self.known:
             try:
-                self.known[case.ask] = _ASKS[case.ask[0]](self, *case.ask[1:])
+                self.known[ask] = _ASKS[ask[0]](self, *ask[1:])
+            except LeftOut as reason:
+                self.known[ask] = str(reason)
             except StallscopeError as error:
-                self.known[case.ask] = str(error).split(";")[0]
-        answer = self.known[case.ask]
-        if isinstance(answer, str):
-            raise LeftOut(answer)
-        return answer
+                self.known[ask] = str(error).split(";")[0]
+        return self.known[ask]
 
     def run(self, graph: nx.DiGraph[Any], tp: int = 1, warm: float = 0, launches: int = 0) -> Prediction:
         """One graph compiled and simulated. `launches`: of the host for it, where no graph of the chip holds it: it
@@ -103,29 +107,28 @@ def _step(p: Predictor, model: str, ways: int, dtype: str, batch: int, prompt: i
     """A decode step at the mean context. What else the measured time per token holds: `served`, that the other
     sequences' prompts are read in between, each once while a sequence puts out its `out` tokens; `request`, that all
     prompts are read in first."""
-    from ..workloads import Request, decode_graph, load_model
-
-    known = load_model(model)
-    formats: dict[str, Any] = {}
-    if dtype == "fp8":
-        formats = {"weight": "fp8", "cast": "fp8", "embedding": "bf16", "head": "bf16"}
-    elif dtype == "bf16":
-        formats = {"weight": "bf16"}
-    step = decode_graph(known, Request(batch=batch, context=prompt + out // 2, **formats))
+    step = step_graph(model, dtype, batch=batch, context=prompt + out // 2)
     said = p.run(step, tp=ways)
     readings = {"served": batch - 1, "request": batch}.get(how, 0)
     if not readings or not out:
         return said
     chunk = min(prompt, CHUNK)
     before = (prompt - chunk) // 2  # the cache that a chunk meets on average
-    first = decode_graph(known, Request(phase="prefill", prompt=chunk, context=before, **formats))
+    first = step_graph(model, dtype, phase="prefill", prompt=chunk, context=before)
     beside = readings * _cached(p, ("prompt", model, ways, dtype, chunk, before), first, ways) * prompt / chunk / out
     total = said.ms + beside
     parts = [(name, share * said.ms / total) for name, share in said.causes] + [("prompts", beside / total)]
     return Prediction(total, tuple(sorted(parts, key=lambda part: -part[1])))
 
 
-def _cached(p: Predictor, key: tuple[Any, ...], graph: nx.DiGraph[Any], ways: int) -> float:
+def step_graph(model: str, dtype: str, **request: Any) -> nx.DiGraph[Any]:
+    """A step of a model of the catalogue: all of a dtype as it is served, or as its file says (fp4)."""
+    from ..workloads import Request, decode_graph, load_model
+
+    return decode_graph(load_model(model), Request(**SERVED.get(dtype, {}), **request))
+
+
+def _cached(p: Predictor, key: Ask, graph: nx.DiGraph[Any], ways: int) -> float:
     """Milliseconds of a graph, each key once."""
     if key not in p.known:
         p.known[key] = p.run(graph, tp=ways)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import StallscopeError
+from ..report.json import check_target
 from ..report.layout import bullets, grid, render, section
 from .errors import Compared, Errors, worst
 from .tables import Table
@@ -24,7 +25,7 @@ def errors_table(tables: Sequence[Table], compared: Sequence[Compared], errors: 
                 for e in mine
                 if e.chip == chip
             ]
-            columns = ("op", "dtype", "size", "rows", "median error", "90 % within", "bias")
+            columns = ("op", "dtype", "size or framework", "rows", "median error", "90 % within", "bias")
             out.append(section(f"{table.name} on {chip}", grid(columns, rows)))
         cases = [c for c in compared if c.case.table == table.name]
         if cases:
@@ -41,13 +42,18 @@ def _said(c: Compared) -> str:
     return f"{c.case.chip}, {c.case.dtype}, {c.case.name}: {times}; predicted time goes to {causes}"
 
 
-def plot(compared: Sequence[Compared], path: Path) -> None:
-    """Predicted against measured, one colour a table. Raises StallscopeError without matplotlib or a place to write."""
+def check_plot(path: Path) -> None:
+    """Raise StallscopeError without matplotlib or a place to write: called before anything is predicted."""
     try:
         import matplotlib
     except ImportError:
         raise StallscopeError("--plot: matplotlib is not installed; pip install 'stallscope[plots]'") from None
     matplotlib.use("Agg")
+    check_target(str(path), "--plot")
+
+
+def plot(compared: Sequence[Compared], path: Path) -> None:
+    """Predicted against measured, one colour a table. Raises StallscopeError without a place to write."""
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(7, 7))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ..arch import Chip
 from ..errors import StallscopeError
 from ..workloads.dtypes import dtype_of
 from .cases import BY_ROW, COPIES, DTYPES, OPERANDS, SAME, Case
@@ -46,14 +48,44 @@ class Table:
     left_out: Counter[str] = field(default_factory=Counter)
 
 
-def read_table(path: Path, chips: dict[str, str]) -> Table:
-    """All rows of a file; `chips`: every name that a chip goes by -> the name of its file.
+@dataclass(frozen=True)
+class Names:
+    """Which chip a table means. Words are compared without case, spaces and punctuation; the first part of a name is
+    enough where no other chip has it."""
 
-    Raises StallscopeError for a file that cannot be read, has columns that are not known, or no time in a row.
+    chips: dict[str, str]
+
+    @classmethod
+    def of(cls, chips: Collection[Chip], others: Iterable[str] = ()) -> Names:
+        """The names that these chips go by, where chips of other names are known as well."""
+        firsts = Counter(name.partition("-")[0] for name in {*(chip.name for chip in chips), *others})
+        words = {
+            _plain(word): chip.name
+            for chip in chips
+            for word in (chip.name.partition("-")[0], chip.name, *chip.also)
+            if firsts[word] < 2
+        }
+        return cls(words)
+
+    def __getitem__(self, word: str) -> str:
+        """The chip's name. Raises LeftOut."""
+        if _plain(word) not in self.chips:
+            raise LeftOut(f"chip {word or '(none)'}")
+        return self.chips[_plain(word)]
+
+
+def _plain(word: str) -> str:
+    return "".join(c for c in word.casefold() if c.isalnum())
+
+
+def read_table(path: Path, chips: Names) -> Table:
+    """All rows of a file.
+
+    Raises StallscopeError for a file that cannot be read, has columns that are not known, no rows, or no time in one.
     """
     table = Table(path.stem)
     try:
-        with path.open(encoding="utf-8", newline="") as file:
+        with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file)
             columns = set(reader.fieldnames or ())
             kind = next((k for k in KINDS if k.columns <= columns), None)
@@ -68,10 +100,12 @@ def read_table(path: Path, chips: dict[str, str]) -> Table:
                     table.cases.append(kind.case(table.name, row, chips))
                 except LeftOut as reason:
                     table.left_out[str(reason)] += 1
-                except (ValueError, KeyError, TypeError) as problem:
-                    raise StallscopeError(f"{path}:{number}: {problem!r}; expected numbers in its columns") from None
+                except ValueError as problem:
+                    raise StallscopeError(f"{path}:{number}: {problem}") from None
     except (OSError, UnicodeDecodeError, csv.Error) as problem:
         raise StallscopeError(f"{path}: cannot be read: {problem}") from None
+    if not table.cases and not table.left_out:
+        raise StallscopeError(f"{path}: found no rows below its header; expected one at least")
     return table
 
 
@@ -81,13 +115,7 @@ class Kind:
 
     op: str
     columns: frozenset[str]
-    case: Callable[[str, Row, dict[str, str]], Case]
-
-
-def _chip(name: str, chips: dict[str, str]) -> str:
-    if name not in chips:
-        raise LeftOut(f"no chip file for {name}")
-    return chips[name]
+    case: Callable[[str, Row, Names], Case]
 
 
 def _dtype(word: str) -> str:
@@ -100,11 +128,29 @@ def _bucket(size: int, limits: tuple[tuple[int, str], ...], most: str) -> str:
     return next((name for limit, name in limits if size < limit), most)
 
 
+def _number(row: Row, name: str) -> float:
+    try:
+        return float(row[name])
+    except (TypeError, ValueError):
+        raise ValueError(f"{name}: found {row[name] or 'nothing'}; expected a number") from None
+
+
 def _whole(row: Row, *names: str) -> Iterator[int]:
-    return (int(float(row[name])) for name in names)
+    for name in names:
+        value = _number(row, name)
+        if not value.is_integer() or value < 0:
+            raise ValueError(f"{name}: found {row[name]}; expected a whole number")
+        yield int(value)
 
 
-def _gemm(table: str, row: Row, chips: dict[str, str]) -> Case:
+def _time(row: Row, name: str = "latency_ms") -> float:
+    value = _number(row, name)
+    if not 0 < value < math.inf:
+        raise ValueError(f"{name}: found {row[name]}; expected milliseconds, more than 0")
+    return value
+
+
+def _gemm(table: str, row: Row, chips: Names) -> Case:
     m, n, k = _whole(row, "m", "n", "k")
     if row["dtype"] not in OPERANDS:
         raise LeftOut(f"products in {row['dtype']}")
@@ -120,23 +166,23 @@ def _gemm(table: str, row: Row, chips: dict[str, str]) -> Case:
             f"host launches of a product below {LEAST[0]} x {LEAST[1]}: too small for the block-scaled kernel"
         )
     ask = ("gemm", m, n, k, weight, activation, casts, COPIES, launches)
-    chip, time = _chip(row["gpu"], chips), float(row["latency_ms"])
+    chip, time = chips[row["gpu"]], _time(row)
     op = "gemm, host launch" if launches else "gemm"
     return Case(table, chip, op, row["dtype"], bucket, f"m {m}, n {n}, k {k}", time, ask)
 
 
-def _attention(table: str, row: Row, chips: dict[str, str]) -> Case:
+def _attention(table: str, row: Row, chips: Names) -> Case:
     batch, context, heads, kv_heads, dim = _whole(row, "batch", "context", "n_heads", "n_kv_heads", "head_dim")
     kv = _dtype(row["kv_dtype"])
     size = 2 * batch * context * kv_heads * dim * (1 if kv == "fp8" else 2)
     bucket = _bucket(size, CACHES, "256 MB and more")
     ask = ("attention", batch, context, heads, kv_heads, dim, kv, SAME)
     name = f"batch {batch}, context {context}, heads {heads}/{kv_heads}"
-    chip, time = _chip(row["gpu"], chips), float(row["latency_ms"])
+    chip, time = chips[row["gpu"]], _time(row)
     return Case(table, chip, "decode attention", row["kv_dtype"], bucket, name, time, ask)
 
 
-def _prefill(table: str, row: Row, chips: dict[str, str]) -> Case:
+def _prefill(table: str, row: Row, chips: Names) -> Case:
     batch, prompt, heads, kv_heads, dim = _whole(
         row, "batch_size", "isl", "num_heads", "num_key_value_heads", "head_dim"
     )
@@ -144,16 +190,16 @@ def _prefill(table: str, row: Row, chips: dict[str, str]) -> Case:
     bucket = _bucket(prompt, PROMPTS, "4,096 tokens and more")
     name = f"batch {batch}, {prompt} tokens, heads {heads}/{kv_heads}"
     ask = ("prefill attention", batch, prompt, heads, kv_heads, dim, q, kv)
-    chip, time = _chip(row["gpu"], chips), float(row["latency_ms"])
+    chip, time = chips[row["gpu"]], _time(row)
     return Case(table, chip, "prefill attention", row["attn_dtype"], bucket, name, time, ask)
 
 
-def _latent(table: str, row: Row, chips: dict[str, str]) -> Case:
+def _latent(table: str, row: Row, chips: Names) -> Case:
     batch, context, heads = _whole(row, "batch", "context", "num_heads")
     kv = _dtype(row["kv_cache_dtype"])
     bucket = _bucket(batch * context * 576 * (1 if kv == "fp8" else 2), CACHES, "256 MB and more")
     ask = ("mla", batch, context, heads, kv, SAME)
-    chip, time = _chip(row["gpu"], chips), float(row["latency_ms"])
+    chip, time = chips[row["gpu"]], _time(row)
     name = f"batch {batch}, context {context}, heads {heads}"
     return Case(table, chip, "mla", row["kv_cache_dtype"], bucket, name, time, ask)
 
@@ -169,7 +215,7 @@ rows hold beside those of any mixture. fp8: scales of both products' results. mx
 built of small operations; so many that the rows of one expert, 75 us, come out."""
 
 
-def _moe(table: str, row: Row, chips: dict[str, str]) -> Case:
+def _moe(table: str, row: Row, chips: Names) -> Case:
     tokens, hidden, inner, top_k, count, tp, ep = _whole(
         row, "num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size"
     )
@@ -178,24 +224,24 @@ def _moe(table: str, row: Row, chips: dict[str, str]) -> Case:
     weight, cast, beside = FORMATS[row["moe_dtype"]]
     word = row["distribution"]
     ask = ("moe", tokens, hidden, inner // tp, top_k, count, ep, word, weight, cast, beside)
-    chip, time = _chip(row["gpu"], chips), float(row["latency_ms"])
+    chip, time = chips[row["gpu"]], _time(row)
     name = f"{row['model_like']}, {tokens} tokens, tp {tp}, ep {ep}, {word}"
     return Case(table, chip, "moe", row["moe_dtype"], _bucket(tokens, TOKENS, "64 tokens and more"), name, time, ask)
 
 
-def _collective(table: str, row: Row, chips: dict[str, str]) -> Case:
+def _collective(table: str, row: Row, chips: Names) -> Case:
     ways, nbytes = _whole(row, "num_gpus", "message_bytes")
     if row["op"] != "all_reduce":
         raise LeftOut(row["op"])
     launches = 1 if "eager" in row["impl"] else 0
     bucket = _bucket(nbytes, MESSAGES, "1 MiB and more")
     ask = ("all-reduce", nbytes, ways, launches)
-    chip, time = _chip(row["gpu"], chips), float(row["latency_ms"])
+    chip, time = chips[row["gpu"]], _time(row)
     op = "all-reduce, host launch" if launches else "all-reduce"
     return Case(table, chip, op, "bf16", bucket, f"{ways} chips, {nbytes:,} B, {row['impl']}", time, ask)
 
 
-def _step(table: str, row: Row, chips: dict[str, str]) -> Case:
+def _step(table: str, row: Row, chips: Names) -> Case:
     if row["spec_decode"] not in ("", "0", "0.0"):
         raise LeftOut("speculative decoding")
     if not (row["n_devices"] and row["tpot_ms"] and row["isl"] and row["batch"]):
@@ -203,7 +249,7 @@ def _step(table: str, row: Row, chips: dict[str, str]) -> Case:
     dtype = {"bf16/fp16": "bf16", "? (not recorded)": "bf16"}.get(row["dtype"], row["dtype"])
     if dtype not in ("bf16", "fp8", "fp4"):
         raise LeftOut(f"{row['model']} in {row['dtype']}")
-    chip = _chip(row["hardware"], chips)
+    chip = chips[row["hardware"]]
     ways, batch, prompt = _whole(row, "n_devices", "batch", "isl")
     out = int(float(row["osl"] or 0))
     how = (
@@ -211,7 +257,7 @@ def _step(table: str, row: Row, chips: dict[str, str]) -> Case:
     )
     ask = ("step", model_name(row["model"]), ways, dtype, batch, prompt, out, how)
     name = f"{row['model']} on {ways}, {row['framework']}, batch {batch}, {prompt} + {out} tokens"
-    return Case(table, chip, "step", row["dtype"], "all", name, float(row["tpot_ms"]), ask)
+    return Case(table, chip, "step", row["dtype"], row["framework"] or "all", name, _time(row, "tpot_ms"), ask)
 
 
 def model_name(word: str) -> str:
