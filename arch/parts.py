@@ -454,6 +454,8 @@ class Execution(Strict):
     """A step of the main loop beside its products: waiting at the tile buffer's barrier, issue, dependent sums."""
     promotion: Promotion | None = None
     """How sums of block-scaled operands are scaled; none: by the matrix units, at no cost."""
+    row_scale: Annotated[Fact, Quantity("cycles")] = _default("cycles", "0 cycles")
+    """Of a cast with one scale per row: from its elements to the scale; the row is then read again. 0: neither."""
     step_runs: Literal["under", "beside"] = "under"
     """The loop's own cycles go on `under` the products (other threads copy), or add to them, `beside`."""
     cluster_fact: Count = _default_alias("cluster")

@@ -30,7 +30,6 @@ from ..tile import (
 )
 from .kernel_frame import Kernels, Tiles, epilogue, reduce, stream
 
-ROW_CHAIN = 12  # the same from the elements of a row to its scale: a tree over 1024 lanes, reciprocal, product
 OPERAND = 8192  # bytes: activations come in transfers no smaller than this, or all at once
 
 
@@ -239,7 +238,7 @@ def vector(k: Kernels, group: Group) -> None:
         k.em.after(work[which], load, Dep.RAW)
     idle = np.setdiff1d(np.arange(ctas), np.concatenate([which for (_, which), _ in loads]))
     k.started(work[idle])
-    if group.kind == "quantize" and dtype_of(plan.dtype(outs[0])).by_row:
+    if k.chip.execution.row_scale.value and group.kind == "quantize" and dtype_of(plan.dtype(outs[0])).by_row:
         work = _again(k, core, work, shares(sum(ins.values()), ctas))
     finals = [work]
     for t in results(k, group):
@@ -250,9 +249,9 @@ def vector(k: Kernels, group: Group) -> None:
 
 
 def _again(k: Kernels, core: Ints, work: Ints, nbytes: Ints) -> Ints:
-    """What needs the largest of a whole row: that goes up a tree over the core's lanes, then the row is read again."""
-    latency = latency_fs(k.chip, VECTOR)
-    largest = k.em.hold(k.vector0 + core, ROW_CHAIN * latency, VECTOR, n=len(core))
+    """What needs the scale of a whole row: that is found behind its last element, then the row is read again."""
+    latency, scale = latency_fs(k.chip, VECTOR), int(k.chip.execution.row_scale.value) * k.chip.period_fs
+    largest = k.em.hold(k.vector0 + core, scale, VECTOR, n=len(core))
     k.em.after(largest, work, Dep.RAW)
     loads = k.em.move(k.load0 + core, nbytes, [(f"load:{k.near}", "", "activation")] * len(core))
     k.em.after(loads, largest, Dep.ORDER)

@@ -29,10 +29,11 @@ many that the smallest products, 12.2 us against 2.6 in bf16, come out."""
 
 HOSTED = {("fp8_block", "vllm"): 3}
 """Launches of a product whose rows hold the host's time and not that of a graph of the chip: they take 56 to 62 us at
-any size from 64 columns and 128 terms to 1024 of both, up to 16 tokens. Three: the cast, the layout of its scales, the
-product; with more tokens there seem to be four."""
+any size from 64 columns and 128 terms to 1024 of both, up to 16 tokens. Three by these times and `host_gap`, thought to
+be the cast, the layout of its scales and the product. At 128 tokens the rows take 80 us and more, for which no reason
+is known: they come out too fast."""
 LEAST = (64, 128)
-"""Columns and terms below which those rows take 150 us and more: the work of another path."""
+"""Columns and terms below which those rows take 150 us and more: another path, not known here."""
 
 
 class LeftOut(Exception):
