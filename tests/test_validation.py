@@ -165,7 +165,7 @@ def test_products_hold_the_casts_of_their_framework(
 ) -> None:
     row = {"gpu": "H100", "dtype": dtype, "m": 1, "n": 2, "k": 3, "latency_ms": 1, "framework": framework}
     (case,) = read_table(write(tmp_path / "t.csv", [row]), NAMES).cases
-    assert case.ask == ("gemm", 1, 2, 3, weight, casts, 5)
+    assert case.ask == ("gemm", 1, 2, 3, weight, weight, casts, 5, 0)
 
 
 @pytest.mark.parametrize("word", ["h100-sxm", "h100_sxm", "H100 SXM", "H100", "Nvidia H100 GPU"])
