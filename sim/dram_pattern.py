@@ -31,7 +31,7 @@ class Pattern:
     """Bursts of a bank in a turn."""
     order: tuple[int, ...] = ()
     ordered: bool = False
-    """Whether `order` is another than that of the bursts."""
+    """Whether bursts are served by whole turns: `order` is another than theirs, or some of a turn share a bank."""
     beside: int = 0
     """Bursts of a turn that are served after one of their own bank group."""
     pace: tuple[int, int] = (0, 0)
@@ -83,6 +83,8 @@ def find_pattern(drams: Drams, kind: int) -> Pattern:
             found, pace[q], strict[q] = [0], max(common, same), same > common
         else:
             found, pace[q] = _served(group, -(-same // common)), common
+        beyond = max((t for level, t, near in gaps if level < 2 or near), default=1)
+        strict[q] |= bool(params[1] > 1) and beyond < pace[q]
         if params[0] > 1 or not found or (q == 1 and found != order) or (params[EDGES] and pace[q] % 2):
             pace[q] = 0
         elif q == 0:
@@ -96,7 +98,7 @@ def find_pattern(drams: Drams, kind: int) -> Pattern:
         back=tuple(back),
         each=turn // len(set(bank)),
         order=tuple(order),
-        ordered=order != list(range(turn)),
+        ordered=order != list(range(turn)) or turn > len(set(bank)),
         beside=beside,
         pace=(pace[0], pace[1]),
         strict=(strict[0], strict[1]),

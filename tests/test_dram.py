@@ -32,6 +32,8 @@ def streams(draw: st.DrawFn) -> Stream:
     columns = draw(st.sampled_from((4, 8, x.columns)))
     t = dict(x.timings)
     t["REFI"] = max(t.get("RFC", 0), t.get("RFCab", 0)) + draw(st.integers(60, 600))
+    if "CCDL" in t and draw(st.integers(0, 3)) == 0:
+        t["CCDL"] = t["CCDS"]
     if "RFCpb" in t and x.standard != "GDDR6":
         t["REFIpb"] = draw(st.integers(200, 600))
     refresh = draw(st.sampled_from(("none", "all-bank", "per-bank") if "REFIpb" in t else ("none", "all-bank")))
@@ -180,6 +182,27 @@ def test_streaks_are_served_in_one_step_to_the_same_ticks(config: str) -> None:
     if config in ("hbm3", "hbm2", "ddr4", "gddr6"):
         assert run.streaks > 3
     assert run_stream(table, b, w, a, record=False).last == run.last
+
+
+@pytest.mark.parametrize("mapping", ["RoBaCoBgC1", "RoBaCoBgC2"])
+def test_streaks_where_a_bank_group_costs_nothing(mapping: str) -> None:
+    """CCD_L = CCD_S (as DDR5-3200): bursts go in their own order, two or more to a bank, from and to any of them."""
+    x = lane("ddr5", mapping)
+    x = replace(x, timings={**x.timings, "CCDL": x.timings["CCDS"]})
+    runs = [(first, n) for first in (0, 1, 3, 6, 16) for n in (1, 2, 5, 7, 40, 131)]
+    bursts = [first + 64 * k + i for k, (first, n) in enumerate(runs) for i in range(n)]
+    for gap in (0, 7, 9):
+        check(x, bursts, [0] * len(bursts), [gap * i for i in range(len(bursts))])
+
+
+def test_streaks_that_another_stack_id_may_break() -> None:
+    """CCD_R < CCD_S: a hit of another stack id comes between two of this one, whichever is older."""
+    preset = choose_dram("hbm4_8000_8hi").preset
+    preset = preset.model_copy(update={"timing_ck": {**preset.timing_ck, "nCCDL": 3, "nCCDS": 3, "nCCDR": 2}})
+    table = lane_tables([Lane(preset, "RoBaBgCo", "none")])
+    b = np.array([(0, 32)[i // 16 % 2] + i % 16 for i in range(1600)])
+    w, a = np.zeros(1600, np.int64), np.arange(1600) // 32 * 300
+    np.testing.assert_array_equal(run_stream(table, b, w, a).done, run_stream(table, b, w, a, streaks=False).done)
 
 
 SHIPPED = {name: name for name in CONFIGS} | {"hbm4": "hbm4_8000_8hi"}
