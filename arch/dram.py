@@ -168,9 +168,11 @@ class DramPreset(Strict):
             raise StallscopeError(
                 f"{self.name}: refresh per-bank: {self.standard} has no refresh of single banks; use all-bank or none"
             )
-        # In turn over all pseudo-channels, each of them has its turns that much less often.
-        turns = self.pseudochannels // self.together if bank.order == "bank after bank" else 1
-        return self.ticks(bank.interval) * turns
+        if bank.order == "bank after bank" and self.together < self.pseudochannels:
+            # The interval is a share of REFI, rounded up for the banks of all pseudo-channels; here are fewer of them.
+            whole = value(self.rules.refresh.all_bank, self.timing_ck)
+            return -(-whole // self.all_banks) * self.rules.ticks_per_ck
+        return self.ticks(bank.interval)
 
 
 def _check_origin(preset: DramPreset) -> None:

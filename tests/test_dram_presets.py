@@ -85,7 +85,12 @@ def test_gaps_in_ticks(name: str, level: str, before: str, after: str, ticks: in
 
 
 def test_refresh_of_single_banks() -> None:
-    assert load_dram("hbm2").refresh_ticks("per-bank") == 244  # 122 for the two pseudo-channels in turn
+    # A share of REFI for each bank behind the controller, rounded up once.
+    assert load_dram("hbm2").refresh_ticks("per-bank") == 244
+    assert choose_dram("hbm2_pc2").preset.refresh_ticks("per-bank") == 122
+    assert load_dram("hbm2_1600").refresh_ticks("per-bank") == 195
+    assert choose_dram("hbm2_1600_pc2").preset.refresh_ticks("per-bank") == 98
+    assert load_dram("hbm2_2400").refresh_ticks("per-bank") == 293
     assert load_dram("hbm3sid2").refresh_ticks("per-bank") == 2 * 195
     assert load_dram("hbm3pc2").refresh_ticks("per-bank") == 2 * 195
     with pytest.raises(StallscopeError, match="DDR4 has no refresh of single banks"):
