@@ -95,6 +95,34 @@ def test_standards_that_the_reference_file_leaves_out(
     assert found.efficiency == pytest.approx(efficiency, abs=0.002)
 
 
+def beyond_the_file() -> list[dict[str, str]]:
+    """Rows measured with Ramulator 2.1 (CMU-SAFARI/ramulator2 @c5b1c3a) of what the reference file leaves out.
+
+    Its own timings and organisations, GenericDDR, HBM12, HBM34 or LPDDR5 controller, FRFCFS-RowHit, open rows; of HBM,
+    one pseudo-channel unless the name says _pc2. `latency` is the sum over all reads.
+    """
+    with (Path(__file__).parent / "dram_measured.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("row", beyond_the_file(), ids=lambda row: " ".join(list(row.values())[:5]))
+def test_rows_measured_with_ramulator_beyond_the_file(row: dict[str, str]) -> None:
+    found = run(
+        row["config"], row["pattern"], row["params"], int(row["requests"]), mapping=row["mapping"], load=row["load"]
+    )
+    data = memory_json(found)
+    assert {
+        "cycles": found.cycles,
+        "first_data": found.first_data,
+        "latency": int(found.latency.sum()),
+        "p50": data["p50_latency_cycles"],
+        "p99": data["p99_latency_cycles"],
+        "hits": found.hits,
+        "misses": found.misses,
+        "conflicts": found.conflicts,
+    } == {key: int(text) for key, text in list(row.items())[6:]}
+
+
 DRAMS = ("hbm1_2000", "hbm2", "hbm3", "hbm3pc2", "hbm4_8000_8hi", "ddr4", "ddr5", "lpddr5", "gddr6")
 STREAMS = (
     ("seq", ""),
