@@ -309,6 +309,12 @@ def test_mixes_one_by_one(pattern: str, percent: int) -> None:
     assert list(zip(stream.bursts.tolist(), stream.writes.tolist(), strict=True)) == [*naive_mix(pattern, percent, 400)]
 
 
+def test_tx_is_one_burst() -> None:
+    for preset, burst in (("hbm3", 32), ("ddr4", 64)):
+        for pattern, params in (("stride", "stride=8192;g="), ("rand", "g=")):
+            assert bursts(pattern, f"{params}TX", 50, preset) == bursts(pattern, f"{params}{burst}", 50, preset)
+
+
 def test_arrivals() -> None:
     preset = load_dram("hbm3")
     stream = make_stream("rand", "g=64", 5, geometry(preset))
@@ -318,6 +324,10 @@ def test_arrivals() -> None:
 
     assert ticks("1", "det") == [0, 0, 8, 8, 16]
     assert ticks("0.3", "det") == [0, 0, 26, 26, 53]  # 8 / 0.3 = 26.67 ticks a request
+    stream = make_stream("rand", "g=256", 5, geometry(preset))
+    assert ticks("1", "det") == [0, 0, 8, 8, 16]  # 64 bytes at a time, however long the requests are
+    stream = make_stream("streams", "S=2;C=128;off=same", 5, geometry(preset))
+    assert ticks("1", "det") == [0, 4, 8, 12, 16]
     many = make_stream("seq", "", 200_000, geometry(preset))
     last = int(arrival_ticks(many, Fraction(1, 2), preset.peak_bytes_per_tick, 32, "poi")[-1])
     assert last == pytest.approx(200_000 * 8, rel=0.01)

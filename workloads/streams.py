@@ -38,7 +38,7 @@ class Geometry:
 
 @dataclass(frozen=True, eq=False)
 class Stream:
-    """Burst numbers and directions, in order of offer; `granule` bursts make one request."""
+    """Burst numbers and directions, in order of offer; under a load, `granule` bursts come at a time."""
 
     bursts: Numbers
     writes: NDArray[np.bool_]
@@ -133,7 +133,7 @@ def _stride(words: _Params, i: Numbers, geometry: Geometry) -> Built:
     step = words.number("stride")
     size = _granule(words, "g", geometry, max(REQUEST, geometry.burst_bytes))
     r, within = _requests(i, size, geometry)
-    return r * step + within, None, size // geometry.burst_bytes
+    return r * step + within, None, _together(geometry)
 
 
 def _rand(words: _Params, i: Numbers, geometry: Geometry) -> Built:
@@ -143,12 +143,12 @@ def _rand(words: _Params, i: Numbers, geometry: Geometry) -> Built:
 def _random(size: int, i: Numbers, geometry: Geometry) -> Built:
     r, within = _requests(i, size, geometry)
     places = np.uint64(geometry.capacity // size)
-    return (scatter(r) % places).astype(np.int64) * size + within, None, size // geometry.burst_bytes
+    return (scatter(r) % places).astype(np.int64) * size + within, None, _together(geometry)
 
 
 def _rwseq1(words: _Params, i: Numbers, geometry: Geometry) -> Built:
     size = max(REQUEST, geometry.burst_bytes)
-    return i * geometry.burst_bytes, _writes(words, i, size, geometry), size // geometry.burst_bytes
+    return i * geometry.burst_bytes, _writes(words, i, size, geometry), _together(geometry)
 
 
 def _rwseq2(words: _Params, i: Numbers, geometry: Geometry) -> Built:
@@ -159,7 +159,7 @@ def _rwseq2(words: _Params, i: Numbers, geometry: Geometry) -> Built:
     earlier = np.cumsum(write)  # writes up to and with each request
     turn = np.where(write, earlier - 1, np.arange(len(write)) - earlier)
     base = np.where(write, geometry.capacity // 2 + 2 * (geometry.bank_groups + 1) * geometry.row_bytes, 0)
-    return (base + turn * size)[r] + within, writes, size // geometry.burst_bytes
+    return (base + turn * size)[r] + within, writes, _together(geometry)
 
 
 def _rwrand(words: _Params, i: Numbers, geometry: Geometry) -> Built:
@@ -182,8 +182,15 @@ def _requests(i: Numbers, size: int, geometry: Geometry) -> tuple[Numbers, Numbe
     return i // bursts, i % bursts * geometry.burst_bytes
 
 
+def _together(geometry: Geometry) -> int:
+    """Bursts that a load brings at a time: 64 bytes, however long the requests are."""
+    return max(1, REQUEST // geometry.burst_bytes)
+
+
 def _granule(words: _Params, key: str, geometry: Geometry, default: int | None = None) -> int:
-    """Bytes that lie together: whole bursts."""
+    """Bytes that lie together: whole bursts; `TX` is one."""
+    if words.given.get(key) == "TX":
+        words.given[key] = str(geometry.burst_bytes)
     size = words.number(key, default, most=geometry.capacity)
     if size % geometry.burst_bytes:
         raise StallscopeError(
@@ -211,7 +218,7 @@ ARRIVALS = ("det", "poi")
 def arrival_ticks(stream: Stream, load: Fraction | None, peak: Fraction, burst_bytes: int, arrivals: str) -> Numbers:
     """Tick at which each burst may first be offered, for a load as a share of the peak (bytes a tick); None: at once.
 
-    `det`: request i at floor(i x its bytes / (load x peak)); `poi`: the same mean, exponential gaps drawn by the hash.
+    `det`: the i-th granule at floor(i x its bytes / (load x peak)); `poi`: exponential gaps of that mean, by the hash.
     Raises StallscopeError for a load or arrivals that make no sense.
     """
     if arrivals not in ARRIVALS:
