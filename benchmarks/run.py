@@ -216,9 +216,9 @@ def _depth(program: Any, prog: Any) -> int:
 CHUNK = 128  # bursts of 32 bytes: what a chunk of 4 KiB is to a lane
 LANES = (
     # what, DRAM, mapping, bursts, how they come, most nanoseconds a burst (a step of 470 million in 10 s)
-    ("one sequence, ddr4 RoBaCoBg", "ddr4", "RoBaCoBg", 4_000_000, "sequence", None),
-    ("one sequence, hbm2 RoBaCoBg", "hbm2", "RoBaCoBg", 2_000_000, "sequence", None),
-    ("one sequence, hbm3_5200 RoBaCoBg", "hbm3_5200", "RoBaCoBg", 2_000_000, "sequence", None),
+    ("one sequence, ddr4 RoBaCoBg", "ddr4", "RoBaCoBg", 4_000_000, "sequence", 10.0),
+    ("one sequence, hbm2 RoBaCoBg", "hbm2", "RoBaCoBg", 2_000_000, "sequence", 10.0),
+    ("one sequence, hbm3_5200 RoBaCoBg", "hbm3_5200", "RoBaCoBg", 2_000_000, "sequence", 10.0),
     ("one sequence, hbm3_5200 RoBaCoBgC1", "hbm3_5200", "RoBaCoBgC1", 1_000_000, "sequence", None),
     ("one sequence, hbm3_5200 RoBaBgCo", "hbm3_5200", "RoBaBgCo", 1_000_000, "sequence", None),
     ("chunks of 8 streams, RoBaCoBg", "hbm3_5200", "RoBaCoBg", 2_000_000, "chunks", 21.0),
@@ -226,7 +226,8 @@ LANES = (
     ("chunks of 8 streams, RoBaCoBgC1", "hbm3_5200", "RoBaCoBgC1", 1_000_000, "chunks", None),
     ("chunks anywhere, RoBaCoBg", "hbm3_5200", "RoBaCoBg", 1_000_000, "anywhere", None),
     ("pairs at random, hbm3_5200", "hbm3_5200", "RoBaCoBg", 250_000, "pairs", None),
-    ("pairs at random, hbm2", "hbm2", "RoBaCoBg", 250_000, "pairs", None),
+    ("pairs at random, hbm3", "hbm3", "RoBaCoBg", 250_000, "pairs", 200.0),
+    ("pairs at random, hbm2", "hbm2", "RoBaCoBg", 250_000, "pairs", 200.0),
 )
 
 

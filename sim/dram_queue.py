@@ -21,6 +21,7 @@ def _unlink(m, e):
         m[after + N_BACK] = back
     else:
         m[b + B_TAIL + q] = back
+        m[D_LONGER] = -1
 
 
 @compiled
@@ -143,16 +144,22 @@ def _locate(m, burst):
 
 
 @compiled
-def _place(m, burst):
-    """Bank and row of a burst, as of the block that was asked for last."""
-    if m[S_TURN] == 0:
-        return _locate(m, burst)
+def _block_bank(m, burst):
+    """The first bank of a burst's block, which D_BLOCK_ROW is the row of then."""
     block = burst & -m[S_BLOCK]
     if block != m[D_BLOCK]:
         m[D_BLOCK] = block
         m[D_BLOCK_BANK], m[D_BLOCK_ROW] = _locate(m, block)
-    place = m[A_TURN] + (burst & (m[S_TURN] - 1)) * TURN_COLUMNS
-    return m[D_BLOCK_BANK] + m[place + T_BANK], m[D_BLOCK_ROW]
+    return m[D_BLOCK_BANK]
+
+
+@compiled
+def _place(m, burst):
+    """Bank and row of a burst, as of the block that was asked for last."""
+    if m[S_TURN] == 0:
+        return _locate(m, burst)
+    first = _block_bank(m, burst)
+    return first + m[m[A_TURN] + (burst & (m[S_TURN] - 1)) * TURN_COLUMNS + T_BANK], m[D_BLOCK_ROW]
 
 
 @compiled
@@ -248,6 +255,7 @@ def part_old(m):
             while e >= 0:
                 if m[e + N_COUNT] > 1 and m[e + N_SEQ] < m[D_SEQ] - (m[S_RECENT] >> 1):
                     rest = _new_strand(m)
+                    m[D_LONGER] = -1
                     for k in range(ENTRY_COLUMNS):
                         m[rest + k] = m[e + k]
                     m[e + N_COUNT], m[e + N_LAST] = 1, m[e + N_BURST]
@@ -289,11 +297,16 @@ def extendable(m, runs, run, most):
         return np.int64(0)
     burst = runs[run * RUN_COLUMNS + R_FIRST] + runs[run * RUN_COLUMNS + R_SENT]
     into = burst & (m[S_BLOCK] - 1)
-    if m[m[A_TURN] + (burst & (turn - 1)) * TURN_COLUMNS + T_BACK] > min(into, runs[run * RUN_COLUMNS + R_SENT]):
+    known = m[D_LONGER] == burst - into
+    back = m[m[A_TURN] + (burst & (turn - 1)) * TURN_COLUMNS + T_BACK]
+    if not known and back > min(into, runs[run * RUN_COLUMNS + R_SENT]):
         return np.int64(0)
     most = min(most, m[S_BLOCK] - into, runs[run * RUN_COLUMNS + R_COUNT] - runs[run * RUN_COLUMNS + R_SENT])
     half = m[S_RECENT] >> 1
     most = min(most, half - (m[D_SEQ] & (half - 1)))  # not past the point where old strands are parted
+    if known:
+        return most
+    first = _block_bank(m, burst)
     for i in range(min(most, turn)):
         place = m[A_TURN] + ((burst + i) & (turn - 1)) * TURN_COLUMNS
         back = m[place + T_BACK]
@@ -301,10 +314,12 @@ def extendable(m, runs, run, most):
             continue
         if back > into + i:
             return np.int64(i)
-        b = _place(m, burst + i)[0]
+        b = first + m[place + T_BANK]
         e = m[b + B_TAIL + q]
         if e < 0 or m[e + N_RUN] != run or m[e + N_LAST] != burst + i - back or (q == 1 and m[b + B_HEAD + 1] != e):
             return np.int64(i)
+    if most >= turn:
+        m[D_LONGER] = burst - into
     return most
 
 
@@ -313,20 +328,34 @@ def extend(m, runs, done, run, count, t, step):
     """Sends that many, which are extendable: from tick t on, one every `step` ticks."""
     q, turn = runs[run * RUN_COLUMNS + R_WRITE], m[S_TURN]
     burst, number = runs[run * RUN_COLUMNS + R_FIRST] + runs[run * RUN_COLUMNS + R_SENT], m[D_SEQ]
+    first = _block_bank(m, burst)
     for i in range(min(count, turn)):
-        b = _place(m, burst + i)[0]
+        b = first + m[m[A_TURN] + ((burst + i) & (turn - 1)) * TURN_COLUMNS + T_BANK]
         e = m[b + B_TAIL + q]
         n = (count - i + turn - 1) >> m[S_SHIFT]
         m[e + N_COUNT] += n
         m[m[b + B_RANK] + K_WAITING] += n
         m[e + N_LAST] = max(m[e + N_LAST], burst + i + (n - 1) * turn)
-    came, recent = m[A_CAME], m[S_RECENT] - 1
-    for i in range(max(0, count - m[P_READS + q]), count):
-        m[came + ((number + i) & recent)] = t + i * step
+    # When they came, in a ring; of many, only the last can be in the queue still.
+    i, recent = max(0, count - m[P_READS + q]), m[S_RECENT]
+    while i < count:
+        at = (number + i) & (recent - 1)
+        end = min(count, i + recent - at)
+        at += m[A_CAME] - i
+        for k in range(i, end):
+            m[at + k] = t + k * step
+        i = end
     for i in range(min(count, m[D_RECORDED])):
         done[2 * (number + i) + 0] = t + i * step
     m[D_READS + q] += count
     _count(m, runs, run, count)
+
+
+@compiled
+def next_run(m, run):
+    """The run that is sent is sent wholly: this one is next (-1: none is there)."""
+    m[D_RUN] = run
+    m[D_LONGER] = -1
 
 
 @compiled
@@ -352,5 +381,5 @@ def feed(m, runs, done):
                 if count > 0:
                     extend(m, runs, done, run, count, m[D_NOW], 0)
                     part_old(m)
-        m[D_RUN] = after
+        next_run(m, after)
     return NEVER

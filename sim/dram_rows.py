@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .compiled import compiled
+from .compiled import compiled, whole
 from .dram_banks import activate, find_row, row_closed
 from .dram_queue import extend, extendable, take_first
 from .dram_state import *
@@ -57,7 +57,7 @@ def rows_beside(m, runs, done, to, sent, t, count):
             return count, taken, acts
         b, opens = m[ROW_B], m[ROW_C] == ACT
         if opens and to >= 0:  # ACT makes room too
-            served = (now - t) // pace + 1
+            served = whole(now - t, pace) + 1
             if served + acts >= sent:
                 return served, taken, acts
             extend(m, runs, done, to, served + acts - taken, t + (taken - acts) * pace, pace)
@@ -68,7 +68,7 @@ def rows_beside(m, runs, done, to, sent, t, count):
         give_row(m, now)
         first = now + 1
         if opens:
-            count = min(count, (ready_at(m, b, RD + q, first) - 1 - t) // pace + 1)
+            count = min(count, whole(ready_at(m, b, RD + q, first) - t + pace - 1, pace))
             if to >= 0:
                 rest = runs[to * RUN_COLUMNS + R_COUNT] - runs[to * RUN_COLUMNS + R_SENT]
                 more = extendable(m, runs, to, sent - taken)

@@ -18,22 +18,23 @@ CLOSED, ACTIVATING = -1, -2
     P_WRITES, P_FROM, P_TO, P_REFRESH, P_INTERVAL, P_BUSY, P_SPLIT, P_CLOCKED, P_CLOCK_READ, P_CLOCK_WRITE, P_HASH,
 ) = range(24)  # fmt: skip
 # Numbers of a lane. COLUMN_*, ROW_*, MAINT_*: the next command of each kind, as last found; *_OK: still true. D_DATA:
-# ticks in which data buses carried data; LOST_*, D_IDLE: in which they did not, between two bursts, by cause. S_*: what
-# follows from the parameters.
+# ticks in which data buses carried data; LOST_*, D_IDLE: in which they did not, between two bursts, by cause. D_LONGER:
+# the block whose bursts, where they are sent next, are known only to make strands longer (-1: none). S_*: what follows
+# from the parameters.
 (
     D_NOW, D_MODE, D_DUE, D_REF_BANK, D_REF_RANK, D_CLOCK, D_SYNC, D_HALF, D_DEADLINE, D_READS, D_WRITES, D_ACTIVE,
     D_SEQ, D_PROMOTED, D_FREE, D_MHEAD, D_MCOUNT, D_BUSY, D_RUN, D_RUN_LAST,
     D_HITS, D_MISSES, D_CONFLICTS, D_LAST, D_QUEUED, D_STREAKS, D_BLOCKED, D_HITS_OPEN, D_HITS_OPEN_W,
     D_OLDEST, D_OLDEST_W,
     D_DATA, LOST_REFRESH, LOST_MISS, LOST_CONFLICT, LOST_TURN, LOST_OTHER, LOST_GROUP, D_IDLE, D_REF_SINCE, D_REF_LAST,
-    D_THROUGH, D_THROUGH_LAST, D_RECORDED, D_BLOCK, D_BLOCK_BANK, D_BLOCK_ROW,
+    D_THROUGH, D_THROUGH_LAST, D_RECORDED, D_BLOCK, D_BLOCK_BANK, D_BLOCK_ROW, D_LONGER,
     S_REFA, S_REFB, S_ALONE, S_BITS, S_RECENT, S_BLOCK, S_TURN, S_SHIFT, S_EACH, S_BESIDE, S_ORDERED, S_PACE, S_PACE_W,
     S_STRICT, S_STRICT_W, S_CROSS, S_CROSS_W,
     COLUMN_OK, COLUMN_T, COLUMN_E, COLUMN_ACTIVE, COLUMN_ARRIVE, COLUMN_SEQ,
     ROW_OK, ROW_T, ROW_B, ROW_C, ROW_SEQ, MAINT_T, MAINT_C,
     A_POINTERS, A_FIELDS, A_FIELDS_END, A_TURN, A_RANK, A_SID, A_GROUP, A_BANK, A_ENTRY, A_FREE, A_BUSY, A_MAINT,
     A_ALLOWED, A_OPENED, A_CAME,
-) = range(24, 24 + 92)  # fmt: skip
+) = range(24, 24 + 93)  # fmt: skip
 HEADER = 120
 # Rules of a command: where its lists begin, and end, in this order. A rule is (command after, ticks), in the window
 # list (command after, ticks, commands back). What holds for a channel, a rank or a stack id is kept by stack id.
@@ -42,10 +43,11 @@ LISTS = 7
 # A node's first columns are the first legal ticks of the seven commands.
 NODE = 8
 # Of a rank: its last four ACT, then its last four REFB, newest first; and of its data bus: the first and last RD or WR
-# (-1: none), whether that was WR and in which group, how many bursts wait, and since when any does.
+# (-1: none), whether that was WR and in which group, how many bursts wait, and since when any does;
+# its first stack id.
 K_PAST = 0
-K_FIRST, K_LAST, K_WRITE, K_GROUP, K_WAITING, K_SINCE = range(8, 14)
-RANK_COLUMNS = 14
+K_FIRST, K_LAST, K_WRITE, K_GROUP, K_WAITING, K_SINCE, K_SIDS = range(8, 15)
+RANK_COLUMNS = 15
 B_ROW, B_ACTIVE, B_WORK, B_PLACE, B_GROUP, B_SID, B_RANK, B_NUMBER = range(7, 15)
 B_HEAD, B_TAIL, B_HIT, B_MISS = 15, 17, 19, 21  # strands; a column for reads, one for writes
 B_WANTS, B_SEQ = 23, 24  # the row command for the queue that is served (-1: none), and of which burst
@@ -89,18 +91,21 @@ def raise_ticks(m, at, end, node, now):
 
 
 @compiled
-def give_command_above(m, p, sid, now):
-    """A command is given in this stack id: what that means for stack ids."""
+def give_command_above(m, p, b, now):
+    """A command is given to this bank: what that means for stack ids."""
+    sid = m[b + B_SID]
     raise_ticks(m, m[p + OWN_SID], m[p + NEAR_SID], sid, now)
-    if not m[S_ALONE]:
-        size = NODE * m[P_SIDS]
-        mine = (sid - m[A_SID]) // size
+    if m[S_ALONE]:
+        return
+    first = m[m[b + B_RANK] + K_SIDS]
+    end = first + m[P_SIDS] * NODE
+    for other in range(first, end, NODE):
+        if other != sid:
+            raise_ticks(m, m[p + NEAR_SID], m[p + NEAR_RANK], other, now)
+    if m[P_RANKS] > 1:
         for other in range(m[A_SID], m[A_GROUP], NODE):
-            if other != sid:
-                if (other - m[A_SID]) // size == mine:
-                    raise_ticks(m, m[p + NEAR_SID], m[p + NEAR_RANK], other, now)
-                else:
-                    raise_ticks(m, m[p + NEAR_RANK], m[p + GROUP_RULES], other, now)
+            if other < first or other >= end:
+                raise_ticks(m, m[p + NEAR_RANK], m[p + GROUP_RULES], other, now)
 
 
 @compiled
@@ -109,7 +114,7 @@ def give_command(m, b, command, now):
     p = m[A_POINTERS] + command * LISTS
     raise_ticks(m, m[p + GROUP_RULES], m[p + BANK_RULES], m[b + B_GROUP], now)
     raise_ticks(m, m[p + BANK_RULES], m[p + WINDOW], b, now)
-    give_command_above(m, p, m[b + B_SID], now)
+    give_command_above(m, p, b, now)
     if command in (ACT, REFB):
         rank = m[b + B_RANK]
         past = rank + K_PAST + (4 if command == REFB else 0)
@@ -120,7 +125,7 @@ def give_command(m, b, command, now):
         for at in range(m[p + WINDOW], m[p + WINDOW + 1], 3):
             before = m[past + m[at + 2] - 1]
             if before >= 0:
-                first = m[A_SID] + (rank - m[A_RANK]) // RANK_COLUMNS * NODE * m[P_SIDS]
+                first = m[rank + K_SIDS]
                 for sid in range(first, first + NODE * m[P_SIDS], NODE):
                     m[sid + m[at]] = max(m[sid + m[at]], before + m[at + 1])
 

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from .compiled import compiled
+from .compiled import compiled, whole
 from .dram_banks import pass_age, want_anew
 from .dram_counts import account, run_through
-from .dram_queue import advance_strand, drop_strand, extend, extendable, part_old
+from .dram_queue import advance_strand, drop_strand, extend, extendable, next_run, part_old
 from .dram_rows import rows_beside
 from .dram_state import *
 
@@ -30,7 +30,10 @@ def serve_streak(m, runs, done, t, horizon, row_t):
     start = burst & (turn - 1)
     if m[S_ORDERED] and start > 0:
         return False
-    count = min(m[S_BLOCK] - (burst & (m[S_BLOCK] - 1)), (horizon - t) // pace + 1)
+    count = min(m[S_BLOCK] - (burst & (m[S_BLOCK] - 1)), whole(horizon - t, pace) + 1)
+    count = _before_opened(m, q, m[e + N_BANK], t, count)
+    if count < 2:
+        return False
     # Each burst that is served makes room for one that is sent.
     sent, sends = np.int64(0), m[D_BLOCKED] > 0
     to = m[D_RUN]
@@ -50,11 +53,6 @@ def serve_streak(m, runs, done, t, horizon, row_t):
         count &= -turn
     if count < 2 or not _undisturbed(m, q, number, banks, m[e + N_BANK]):
         return False
-    count = _before_opened(m, q, m[e + N_BANK], t, count)
-    if m[S_ORDERED]:
-        count &= -turn
-    if count < 2:
-        return False
     taken = acts = np.int64(0)
     if beside and row_t < t + (count - 1) * pace:
         count, taken, acts = rows_beside(m, runs, done, to if sends else np.int64(-1), sent, t, count)
@@ -63,7 +61,7 @@ def serve_streak(m, runs, done, t, horizon, row_t):
     if sends:
         extend(m, runs, done, to, min(sent, count + acts) - taken, t + (taken - acts) * pace, pace)
         if runs[to * RUN_COLUMNS + R_SENT] == runs[to * RUN_COLUMNS + R_COUNT]:
-            m[D_RUN] = runs[to * RUN_COLUMNS + R_NEXT]
+            next_run(m, runs[to * RUN_COLUMNS + R_NEXT])
     _serve_in_order(m, runs, done, e, t, count)
     part_old(m)
     return True
@@ -95,7 +93,7 @@ def _in_order(m, q, run, burst, t, count, same):
             return min(count, i), banks
         banks += 1
         if not same:
-            rounds = m[e + N_COUNT] // m[S_EACH]
+            rounds = whole(m[e + N_COUNT], m[S_EACH])
             if m[b + B_HEAD + q] == e and m[b + B_TAIL + q] == e:
                 count = min(count, i + turn * rounds)
             elif m[S_ORDERED]:
@@ -129,7 +127,7 @@ def _before_opened(m, q, b, t, count):
             continue
         ready = ready_at(m, x, RD + m[m[at] + N_WRITE], t)
         if ready <= t + (count - 1) * pace:
-            count = (ready - 1 - t) // pace + 1
+            count = whole(ready - t + pace - 1, pace)
     return count
 
 
@@ -172,7 +170,7 @@ def _serve_in_order(m, runs, done, e, t, count):
         raise_ticks(m, m[p + BANK_RULES], m[p + WINDOW], b, t + slot * pace)
     if oldest:
         pass_age(m, q, first + m[m[A_TURN] + start * TURN_COLUMNS + T_BANK], burst, number, count)
-    give_command_above(m, p, m[first + B_SID], last)
+    give_command_above(m, p, first, last)
     m[D_READS + q] -= count
     m[m[A_RANK] + K_WAITING] -= count
     m[D_BLOCKED] = 0

@@ -9,7 +9,8 @@ import numpy as np
 
 from .basics import copy_chain, cut_chain, drop_top, push
 from .columns import *
-from .compiled import compiled, entry
+from .compiled import LINE, compiled, entry, pointer, soon
+from .dram_state import D_NOW, HEADER
 from .memory import enter, leave, look
 
 
@@ -112,6 +113,15 @@ def _open_block(p, s):
 
 
 @compiled
+def _row_soon(table, row):
+    """A row of a table will be needed soon."""
+    width = table.shape[1]
+    for k in range(0, width, LINE):
+        soon(pointer(table), row * width + k)
+    soon(pointer(table), row * width + width - 1)
+
+
+@compiled
 def _start_next(p, s, e):
     """Schedule the instruction at the head of an idle engine's queue, if all it waits for is known. Returns a
     status."""
@@ -181,6 +191,11 @@ def _start_next(p, s, e):
         inst[row, I_LEFT] = (p.instr[n, N_BYTES] + chunk - 1) // chunk
         push(s.heap, s.g[G_HEAP], start, (e << 44) | (eng[e, E_CHUNKS] << 4), -1)
         s.g[G_HEAP] += 1
+    soon(pointer(p.succ), 2 * p.succ_ptr[n])
+    if at + 1 < p.queue_ptr[body * engines + e + 1]:
+        _row_soon(s.inst, s.block[b, B_BASE] + p.queue[at + 1])
+        _row_soon(p.instr, p.body_ptr[body] + p.queue[at + 1])
+        soon(pointer(p.succ_ptr), p.body_ptr[body] + p.queue[at + 1])
     return DONE
 
 
@@ -280,6 +295,17 @@ def _arrived(p, s, c, e, now):
 
 
 @compiled
+def _expect(p, s, d, key, c):
+    """What the next event deals with, in a machine with DRAM lanes, is fetched while this one is dealt with."""
+    if c >= 0:
+        _row_soon(s.inst, s.chunk[c, C_ROW])
+        soon(pointer(p.instr), s.chunk[c, C_INSTR] * p.instr.shape[1] + N_COUNT)
+    elif key < 0:
+        for at in range(D_NOW, HEADER, LINE):
+            soon(pointer(d.ram[-1 - key]), at)
+
+
+@compiled
 def _run(p, s, d, budget, marks):
     g, eng, chunk, free, heap, inst, cut = s.g, s.eng, s.chunk, s.free, s.heap, s.inst, s.cut
     ports = p.engines
@@ -310,6 +336,8 @@ def _run(p, s, d, budget, marks):
         g[G_HEAP] -= 1
         drop_top(heap, g[G_HEAP])
         if d is not None:
+            if g[G_HEAP] > 0:
+                _expect(p, s, d, heap[0, 1], heap[0, 2])
             if key < 0:
                 look(p, s, d, -1 - key, now)
                 continue

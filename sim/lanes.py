@@ -52,12 +52,13 @@ def new_lane(drams: Drams, kind: int) -> Ints:
         m[name] = place
     m[at[0] : at[1]], m[at[1] : at[2]], m[at[-1] :] = pointers, fields, rules
     m[d.D_DUE], m[d.D_FREE] = p[d.P_INTERVAL], slots
-    for name in (d.D_SYNC, d.D_HALF, d.D_REF_LAST, d.D_BLOCK, d.D_RUN, d.D_THROUGH, d.D_OLDEST, d.D_OLDEST_W):
-        m[name] = -1
+    none = (d.D_SYNC, d.D_HALF, d.D_REF_LAST, d.D_BLOCK, d.D_LONGER, d.D_RUN, d.D_THROUGH, d.D_OLDEST, d.D_OLDEST_W)
+    m[list(none)] = -1
     m[at[9] : at[10]] = at[8] + np.arange(slots) * d.ENTRY_COLUMNS
     rank = m[at[4] : at[5]].reshape(ranks, -1)
     rank[:] = -1
     rank[:, d.K_WAITING] = 0
+    rank[:, d.K_SIDS] = at[5] + np.arange(ranks) * p[d.P_SIDS] * d.NODE
     bank = m[at[7] : at[8]].reshape(banks, -1)
     number = np.arange(banks)
     bank[:, d.B_ROW :] = -1

@@ -8,7 +8,7 @@ from .basics import copy_chain, cut_chain, push
 from .columns import *
 from .compiled import compiled, pointer
 from .dram import busy, least_left, run_lane, send
-from .dram_state import D_THROUGH, P_BURST, P_RANKS, R_DATA, R_DONE, R_NEXT
+from .dram_state import D_THROUGH, P_BURST, P_RANKS, R_DATA, R_DONE, R_NEXT, R_WRITE
 
 
 @compiled
@@ -124,7 +124,7 @@ def _pass_on(p, s, d, x, c):
         copy_chain(lane, which, L_CHAIN, chunk, c, C_CHAIN, width)
         for i in range(COUNTED):
             watch[x, W_SEEN + i] = runs[c, R_DATA + i]
-    watch[x, W_WRITES] -= p.instr[chunk[c, C_INSTR], N_WRITE]
+    watch[x, W_WRITES] -= runs[c, R_WRITE]
     chunk[c, C_CHAIN + 2 + p.hops[hop, H_WAIT]] += p.hops[hop, H_LATENCY]
     push(s.heap, s.g[G_HEAP], done + p.hops[hop, H_LATENCY], visit[c, V_KEY], c)
     s.g[G_HEAP] += 1
