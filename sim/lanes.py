@@ -34,7 +34,7 @@ def new_lane(drams: Drams, kind: int) -> Ints:
     banks = groups * int(p[d.P_BANKS])
     queued = int(p[d.P_READS] + p[d.P_WRITES])
     slots = queued + banks
-    recent = max(1024, 1 << (4 * queued).bit_length())
+    recent = max(512, 1 << (4 * queued).bit_length())
     pattern = find_pattern(drams, kind)
     bits, fields = _fields(drams, kind)
     size = [7 * d.LISTS, len(fields), 0, pattern.turn * d.TURN_COLUMNS, ranks * d.RANK_COLUMNS, sids * d.NODE]
