@@ -12,8 +12,12 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field, model_validator
 
 from ..errors import StallscopeError
+from .engines import Matrix, Port, Vector
+from .execution import Execution
 from .fact import ORIGINS, Fact, Path, Quantity, Strict, problem, unknown
-from .parts import Count, Dtype, Execution, Link, Matrix, Node, Port, Source, Stated, Tier, Vector
+from .fields import Count, Dtype, Source, Stated
+from .link import Link, Node
+from .tier import Tier
 
 # What must find a memory on every chip. Experts are placed where the file lets them be; a dense model has none.
 MUST_HOLD = ("weight", "kv", "activation", "embedding")

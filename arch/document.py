@@ -37,6 +37,10 @@ def read_yaml(path: Path) -> Document:
     try:
         if path.is_dir():
             raise StallscopeError(f"{file}:1: the file: is a directory; expected a YAML file; give the file inside it")
+        if path.exists() and not path.is_file():
+            raise StallscopeError(
+                f"{file}:1: the file: is a pipe or a device; expected a YAML file, which can be read twice; save it"
+            )
         if not path.is_file():
             raise StallscopeError(f"{file}:1: the file: no such file; expected a YAML file; check the path")
         with path.open("rb") as stream:

@@ -10,7 +10,8 @@ from pydantic import Field
 
 from .chip import Chip
 from .fact import Path, Strict
-from .parts import Count, Source, Topology
+from .fields import Count, Source
+from .link import Topology
 
 Fail = Callable[[Path, str], Exception]
 

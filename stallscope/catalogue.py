@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from .arch import Chip
 
 SYSTEM_KEY = re.compile(r"^system\s*:", re.MULTILINE)
+DRAM_KEY = re.compile(r"^(standard|rate_mbps|tCK_ps)\s*:", re.MULTILINE)
 LOOK_BYTES = 1_000_000
 JSON_LIMIT = 2**30
 
@@ -50,7 +51,7 @@ def check_text(file: str) -> str:
     path = Path(file)
     try:
         if not path.exists():
-            raise StallscopeError(f"{file}: no such file; give the path of a chip, system, config.json or graph file")
+            raise StallscopeError(f"{file}: no such file; give the path of a YAML file, a config.json or a graph")
         if path.is_dir():
             return f"{file}: {_check_model(file)}\n"
         with path.open("rb") as stream:
@@ -61,7 +62,8 @@ def check_text(file: str) -> str:
         return f"{file}: {_check_graph(file)}\n"
     if path.suffix == ".json" or text.lstrip().startswith("{"):
         return f"{file}: {_json_check(path)(file)}\n"
-    return f"{file}: {(_check_system if SYSTEM_KEY.search(text) else _check_chip)(file)}\n"
+    yaml = _check_system if SYSTEM_KEY.search(text) else _check_dram if DRAM_KEY.search(text) else _check_chip
+    return f"{file}: {yaml(file)}\n"
 
 
 def _json_check(path: Path) -> Callable[[str], str]:
@@ -93,6 +95,13 @@ def _check_system(file: str) -> str:
 
     system = load_system(file)
     return f"a system of {_or_auto(system.chips)} x {system.chip.name}, {system.topology}; fine"
+
+
+def _check_dram(file: str) -> str:
+    from .arch.dram import load_dram
+
+    preset = load_dram(file)
+    return f"a DRAM preset, {preset.name} ({preset.standard}, {preset.rate_mbps:,} Mb/s); fine"
 
 
 def _check_model(file: str) -> str:

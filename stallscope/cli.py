@@ -13,6 +13,7 @@ import typer
 
 from .errors import StallscopeError
 from .options import EVERYTHING, ChipName, Explain, JsonFile, Split, Workload, command, emit, name_all
+from .progress import shown
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -72,7 +73,7 @@ def run(
 @app.command()
 @command
 def compare(
-    chips_named: Annotated[list[str], typer.Argument(metavar="CHIP...", help="Chips or systems, by name or file.")],
+    chips_named: Annotated[list[str], typer.Argument(metavar="CHIP", help="Chips or systems, by name or file.")],
     split: Split,
     work: Workload,
     no_skip: NoSkip = False,
@@ -87,13 +88,15 @@ def compare(
     for name in chips_named:
         Split().system(name)  # a wrong name or file is an error; a chip that cannot do it is a result
     columns = []
-    for name in chips_named:
-        result: Run | StallscopeError
-        try:
-            result = _simulate(graph, split.system(name), no_skip)
-        except StallscopeError as error:
-            result = error
-        columns.append(Column(Path(name).stem if os.sep in name else name, result))
+    with shown("chips simulated", len(chips_named)) as done:
+        for name in chips_named:
+            result: Run | StallscopeError
+            try:
+                result = _simulate(graph, split.system(name), no_skip)
+            except StallscopeError as error:
+                result = error
+            columns.append(Column(Path(name).stem if os.sep in name else name, result))
+            done()
     _deliver(json, lambda: compare_json(columns), lambda: compare_table(columns))
     if all(isinstance(column.result, StallscopeError) for column in columns):
         raise StallscopeError("none of these chips can do it; each column says why")
@@ -121,10 +124,13 @@ def bound(chip: ChipName, split: Split, work: Workload, json: JsonFile = None, e
     """The analytic limit of one step, with its arithmetic: what no run can beat. Nothing is simulated."""
     _check_target(json)
     from .compiler.bound import bound_of
+    from .graph import work_text
     from .report.bound import bound_json, bound_table
 
-    result = bound_of(work.load(), split.system(chip))
-    _deliver(json, lambda: bound_json(result), lambda: bound_table(result))
+    graph, system = work.load(), split.system(chip)
+    result = bound_of(graph, system)
+    title = work_text(graph, f" on {system.name}")
+    _deliver(json, lambda: bound_json(result), lambda: bound_table(result, title))
 
 
 @app.command()
@@ -173,7 +179,8 @@ def memory(
     from .memory import Request, run_memory
     from .report.memory import memory_json, memory_table
 
-    result = run_memory(Request(dram, mapping, pattern, params, requests, load, arrivals, refresh, queue))
+    with shown(f"simulating {requests:,} bursts on one channel of {dram}", 1):
+        result = run_memory(Request(dram, mapping, pattern, params, requests, load, arrivals, refresh, queue))
     _deliver(json, lambda: memory_json(result), lambda: memory_table(result))
 
 
@@ -214,7 +221,7 @@ def chips() -> None:
 @command
 def models(
     models_named: Annotated[
-        list[str] | None, typer.Argument(metavar="[MODEL]...", help="Names, config.json files or their folders.")
+        list[str] | None, typer.Argument(metavar="MODEL", help="Names, config.json files or their folders.")
     ] = None,
     json: JsonFile = None,
 ) -> None:
@@ -230,7 +237,7 @@ def models(
 @app.command()
 @command
 def check(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="Chip or system YAML, config.json, or graph.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Chip, system or DRAM preset, config.json, or graph.")],
 ) -> None:
     """Read a file as a run would, and say what it is and that it is fine, or what is wrong with it."""
     from .catalogue import check_text
@@ -260,11 +267,14 @@ def _version(wanted: bool) -> None:
 @command
 def validate(
     table: Annotated[
-        list[Path] | None, typer.Option(help="Measured table, CSV (docs/validation.md). Default: ours.")
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Measured table, CSV (docs/validation.md); repeatable. Default: ours."),
     ] = None,
-    chip: Annotated[list[str] | None, typer.Option(metavar="NAME|FILE", help="Only rows of these chips.")] = None,
+    chip: Annotated[
+        list[str] | None, typer.Option(metavar="NAME|FILE", help="Only rows of this chip; repeatable.")
+    ] = None,
     sample: Annotated[
-        int | None, typer.Option(min=1, help="At most so many rows of a table, the same each time.")
+        int | None, typer.Option(metavar="N", min=1, help="At most so many rows of a table, the same each time.")
     ] = None,
     fit: Annotated[
         str | None, typer.Option(metavar="NAME=LOW:HIGH", help="Find this number of the chip file from the rows.")
@@ -325,10 +335,17 @@ def _simulate(graph: nx.DiGraph[Any], system: System, no_skip: bool, warm: int =
 
 def _simulate_all(graphs: list[nx.DiGraph[Any]], system: System, no_skip: bool, warm: int) -> list[Run]:
     """All steps on as many chips as the last needs, whose KV cache is the largest."""
-    last = _simulate(graphs[-1], system, no_skip, warm)
-    info = last.program.info
-    fixed = replace(system, chips=None, tp=info.tp, pp=None if system.chip.style == "static" else info.pp)
-    return [*(_simulate(graph, fixed, no_skip, warm) for graph in graphs[:-1]), last]
+    what = "steps simulated" if len(graphs) > 1 else f"simulating {graphs[-1].graph['name']} on {system.name}"
+    with shown(what, len(graphs)) as done:
+        last = _simulate(graphs[-1], system, no_skip, warm)
+        done()
+        info = last.program.info
+        fixed = replace(system, chips=None, tp=info.tp, pp=None if system.chip.style == "static" else info.pp)
+        runs = []
+        for graph in graphs[:-1]:
+            runs.append(_simulate(graph, fixed, no_skip, warm))
+            done()
+    return [*runs, last]
 
 
 def _deliver(json: str | None, data: Any, table: Any) -> None:
@@ -344,6 +361,8 @@ def _deliver(json: str | None, data: Any, table: Any) -> None:
 
 def main() -> None:
     """The `stallscope` command."""
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # else warnings would go to stdout, among results
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # a terminal without these letters is no reason to fail

@@ -49,12 +49,7 @@ def graph_table(graph: nx.DiGraph[Any]) -> str:
     from .workloads.foreign.summary import counts
 
     head = graph.graph
-    types = head["dtypes"]
-    alike = (
-        "all " + types["weight"] if len(set(types.values())) == 1 else ", ".join(f"{k} {v}" for k, v in types.items())
-    )
-    title = f"{head['name']}: {head['phase']}, batch {head['batch']:,}, context {head['context']:,}, {alike}"
-    parts = [section(title, "", pairs(_numbers(graph, counts(graph))))]
+    parts = [section(work_text(graph), "", pairs(_numbers(graph, counts(graph))))]
     parts.append(
         section("Operators", grid(("operator", "ops", "multiply-adds", "elementwise", "special"), _operators(graph)))
     )
@@ -62,6 +57,15 @@ def graph_table(graph: nx.DiGraph[Any]) -> str:
         rows = list(_mapping(head["mapping"]))
         parts.append(section("Mapping", grid(("here", "there", "became", "times", "remark"), rows, words=(0, 1, 2, 4))))
     return render(*parts)
+
+
+def work_text(graph: nx.DiGraph[Any], where: str = "") -> str:
+    """What a graph is, in a line: its name, `where` it is run, phase, batch, context and types."""
+    head, types = graph.graph, graph.graph["dtypes"]
+    alike = (
+        "all " + types["weight"] if len(set(types.values())) == 1 else ", ".join(f"{k} {v}" for k, v in types.items())
+    )
+    return f"{head['name']}{where}: {head['phase']}, batch {head['batch']:,}, context {head['context']:,}, {alike}"
 
 
 def _numbers(graph: nx.DiGraph[Any], c: Counts) -> Iterable[tuple[str, str]]:

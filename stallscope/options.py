@@ -220,6 +220,8 @@ def fail(error: StallscopeError) -> NoReturn:
 
 def emit(text: str) -> None:
     """Write to stdout. A reader that went away ends the program quietly; a full disk is an error as any other."""
+    if sys.stdout is None:
+        raise StallscopeError("stdout is closed; expected a place for the result; give one, or --json FILE")
     try:
         sys.stdout.write(text)
         sys.stdout.flush()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import escape
 
 from .errors import StallscopeError
+from .report.json import write_whole
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -30,10 +31,7 @@ def draw(graph: nx.DiGraph[Any], target: str) -> str:
         found = f"{len(shown):,} nodes that do not repeat"
         raise StallscopeError(f"--draw {target}: found {found}; expected at most {MOST:,}; draw a smaller graph")
     text = svg(shown) if path.suffix.lower() == ".svg" else dot(shown)
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise StallscopeError(f"--draw {target}: cannot be written: {error.strerror or error}") from None
+    write_whole(target, text.encode(), "--draw")
     return f"{target}: {len(shown):,} nodes\n"
 
 

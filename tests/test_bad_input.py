@@ -21,6 +21,8 @@ RUN = (*H100, *MODEL)
 TINY = ("run", "--chip", "tiny.yaml", *MODEL)
 OWN = ("run", "--chip", "h100-sxm", "--graph", "g.json")
 CONFIG = ("run", "--chip", "h100-sxm", "--model", "config.json")
+VALIDATE = ("validate", "--chip", "h100-sxm", "--table")
+PRODUCTS = "gpu,dtype,m,n,k,latency_ms\n"
 
 GOOD_CONFIG: dict[str, Any] = {
     "model_type": "llama",
@@ -192,7 +194,10 @@ OPTIONS = (
         ("--json no/run.json", "no folder no", "create it")),
     Bad("JSON to a folder", (*RUN, "--json", "."), (r"--json \.: this is a folder", "name of a file")),
     Bad("JSON to a file as a folder", (*RUN, "--json", "a.txt/run.json"), ("no folder a.txt",), {"a.txt": "x"}),
-    Bad("JSON to no name", (*RUN, "--json", ""), ("--json",)),
+    Bad("JSON to no name", (*RUN, "--json", ""), ("--json ''", "found no name")),
+    Bad("a plot of no kind", ("validate", "--plot", "x.plot"), ("--plot x.plot", r"found suffix '\.plot'", "png")),
+    Bad("a fit of a time without a unit", ("validate", "--chip", "h100-sxm", "--fit", "execution.prologue=1:2"),
+        ("--fit execution.prologue=1:2", "'1' has no unit", "write it like '1.3 us'$")),
     Bad("bound of a wrong chip", ("bound", "--chip", "h300", *MODEL), ("unknown chip or system 'h300'",)),
     Bad("compile with tp 5", ("compile", "--chip", "h100-sxm", *MODEL, "--tp", "5"), ("tp 5", "change --tp")),
     Bad("compare with one wrong chip", ("compare", "h100-sxm", "h300", *MODEL), ("unknown chip or system 'h300'",)),
@@ -331,6 +336,21 @@ GRAPHS = (
     Bad("folder as a graph", (*H100, "--graph", "."), ("a directory",)),
 )  # fmt: skip
 
+TABLES = (
+    Bad("no such table", (*VALIDATE, "t.csv"), ("t.csv: cannot be read: No such file", "check the path")),
+    Bad("folder as a table", (*VALIDATE, "."), ("cannot be read: Is a directory",)),
+    Bad("empty table", (*VALIDATE, "t.csv"), (r"t.csv:1: found no header",), {"t.csv": ""}),
+    Bad("table of other columns", (*VALIDATE, "t.csv"), ("t.csv:1: found columns a, b", "gemm: dtype"),
+        {"t.csv": "a,b\n1,2\n"}),
+    Bad("table without rows", (*VALIDATE, "t.csv"), ("found no rows", "add them"), {"t.csv": PRODUCTS}),
+    Bad("table with a short row", (*VALIDATE, "t.csv"), ("t.csv:2: found 3 fields; expected 6",),
+        {"t.csv": PRODUCTS + "h100-sxm,bfloat16,1\n"}),
+    Bad("table with a time below zero", (*VALIDATE, "t.csv"), ("t.csv:2: latency_ms: found -3",),
+        {"t.csv": PRODUCTS + "h100-sxm,bfloat16,1,2,3,-3\n"}),
+    Bad("table of other chips", (*VALIDATE, "t.csv"), ("no row to compare", "1 for chip mine"),
+        {"t.csv": PRODUCTS + "mine,bfloat16,1,2,3,4\n"}),
+)  # fmt: skip
+
 CHECKS = (
     Bad("check of nonsense", ("check", "x.json"), ("neither a model's config.json", "'apples'"),
         {"x.json": '{"apples": 3}'}),
@@ -340,10 +360,12 @@ CHECKS = (
     Bad("check of nothing there", ("check", "x.yaml"), ("no such file",)),
     Bad("check of a folder", ("check", "."), ("config.json",)),
     Bad("check of a chip with a slip", ("check", "tiny.yaml"), ("did you mean 'cores'",), chip("cores: 4", "coers: 4")),
+    Bad("check of a DRAM preset with a slip", ("check", "d.yaml"), (r"d.yaml:2: standrad: unknown key", "'standard'"),
+        {"d.yaml": "name: mine\nstandrad: HBM3\nrate_mbps: 6400\n"}),
     Bad("check of a cycle", ("check", "g.json"), ("'lineer'",), node("fc", op="lineer")),
 )  # fmt: skip
 
-ALL = (*USAGE, *OPTIONS, *CHIPS, *CONFIGS, *GRAPHS, *CHECKS)
+ALL = (*USAGE, *OPTIONS, *CHIPS, *CONFIGS, *GRAPHS, *TABLES, *CHECKS)
 
 
 def lay_out(folder: Path, files: dict[str, str | bytes]) -> None:
@@ -420,3 +442,12 @@ def test_an_old_result_survives_a_run_that_fails(tmp_path: Path, monkeypatch: py
     monkeypatch.chdir(tmp_path)
     assert invoke(*RUN, "--tp", "3", "--json", "run.json").exit_code == 2
     assert contents(tmp_path) == {str(tmp_path / "run.json"): b"precious"}
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_chip_from_a_pipe_is_refused_as_what_it_is(tmp_path: Path) -> None:
+    """Files are read twice, and a pipe would wait for ever for its second writer."""
+    os.mkfifo(tmp_path / "tiny.yaml")
+    result = invoke("run", "--chip", str(tmp_path / "tiny.yaml"), *MODEL)
+    assert result.exit_code == 2
+    assert "is a pipe or a device; expected a YAML file" in result.stderr

@@ -266,6 +266,32 @@ def test_help_loads_nothing_heavy() -> None:
     assert found.stderr.split() == []
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "lacks"),
+    [("routing", "power:1.0", "experts"), ("expert", "fp8", "experts"), ("latent", "plain", "latent attention")],
+)
+def test_what_is_asked_of_parts_that_a_model_lacks_is_said(option: str, value: str, lacks: str) -> None:
+    dense = invoke("bound", "--chip", "h100-sxm", "--model", "llama-3.2-1b", f"--{option}", value)
+    assert dense.stderr == f"warning: {option} {value} has no effect: llama-3.2-1b has no {lacks}.\n"
+    plain = invoke("bound", "--chip", "h100-sxm", "--model", "llama-3.2-1b")
+    assert (dense.exit_code, plain.stderr) == (0, "")
+    assert dense.stdout.partition("\n\n")[2] == plain.stdout.partition("\n\n")[2], "all but the formats in its title"
+    assert invoke("bound", "--chip", "h100-sxm", "--model", "deepseek-v2-lite", f"--{option}", value).stderr == ""
+
+
+def test_a_bound_says_of_what_and_a_capacity_of_what() -> None:
+    text = invoke("bound", "--chip", "dgx-h100", "--model", "llama-3.2-1b", "--batch", "2").stdout
+    assert text.startswith("Bound of one step of llama-3.2-1b on dgx-h100: decode, batch 2, context 1,024, all bf16\n")
+    assert re.search(r"hbm of a chip +85.90 GB", text)
+
+
+def test_a_dram_preset_is_checked_as_one() -> None:
+    path = Path(cli.__file__).parents[1] / "arch" / "dram" / "hbm3_6400_8hi.yaml"
+    if not path.is_file():
+        path = Path(cli.__file__).parent / "arch" / "dram" / path.name
+    assert invoke("check", str(path)).stdout == f"{path}: a DRAM preset, hbm3_6400_8hi (HBM3, 6,400 Mb/s); fine\n"
+
+
 def test_a_reader_that_goes_away_is_no_error() -> None:
     command = f"{sys.executable} -P -m stallscope schema graph | head -c 10"
     found = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
@@ -280,6 +306,16 @@ def test_a_full_disk_is_one_message() -> None:
         )
     assert (found.returncode, "stdout cannot be written" in found.stderr) == (2, True)
     assert "Traceback" not in found.stderr
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="closes streams with a shell")
+def test_a_closed_stdout_is_one_message_and_a_closed_stderr_puts_nothing_among_results() -> None:
+    command = f"{sys.executable} -P -m stallscope schema run >&-"
+    found = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert (found.returncode, found.stderr.startswith("error: stdout is closed")) == (2, True), found.stderr
+    command = f"{sys.executable} -P -m stallscope run --chip nobody 2>&-"
+    found = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert (found.returncode, found.stdout) == (2, "")
 
 
 def test_a_terminal_of_few_letters_still_gets_the_report() -> None:

@@ -185,7 +185,8 @@ def test_the_command_shows_writes_and_draws(tmp_path: Path, monkeypatch: pytest.
         (("graph", MODEL, "-o", "g.txt"), "expected .json or .graphml"),
         (("graph", MODEL, "--draw", "g.png"), "expected .svg, .dot, .gv"),
         (("graph", MODEL, "--dim", "n=1"), "found no --graph"),
-        (("graph", MODEL, "--draw", "no/such/g.svg"), "cannot be written"),
+        (("graph", MODEL, "--draw", "no/such/g.svg"), "--draw no/such/g.svg: cannot be written: No such file"),
+        (("graph", MODEL, "-o", "no/such/g.json"), "no/such/g.json: found that it cannot be written (No such file or"),
     ],
 )
 def test_what_the_command_refuses(words: tuple[str, ...], says: str) -> None:

@@ -294,7 +294,8 @@ def test_bound_shows_the_arithmetic_of_each_term() -> None:
         capacity={"hbm": 80 * 10**9},
         remarks=("hbm of one chip holds 80 GB, so 140 GB of weights do not fit",),
     )
-    text = bound_table(cast(Any, bound))
+    text = bound_table(cast(Any, bound), "toy on a chip: decode")
+    assert text.startswith("Bound of one step of toy on a chip: decode\n")
     assert re.search(r"bandwidth:hbm +140 GB +3.35 TB/s +41.791 ms\n", text)
     assert "42.95 GB (40.00 GiB)" in text
     assert text.index("bandwidth:hbm  ") < text.index("matrix  ")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -14,15 +15,20 @@ from stallscope.arch import System
 from stallscope.cli import app
 from stallscope.errors import StallscopeError
 from stallscope.validation.cases import product
-from stallscope.validation.change import change, kind_of
-from stallscope.validation.command import OURS, run_validation
+from stallscope.validation.change import change, kind_of, number_text
+from stallscope.validation.command import OURS, Sensitivity, run_validation
+from stallscope.validation.fit import fit
 from stallscope.validation.parallel import FEW, answers
 from stallscope.validation.predict import Predictor
-from stallscope.validation.sensitivity import StepTime, sensitivity
-from stallscope.validation.tables import LeftOut, Names, read_table
+from stallscope.validation.report import errors_table
+from stallscope.validation.sensitivity import Moved, StepTime, sensitivity
+from stallscope.validation.tables import LeftOut, Names, Table, read_table
 
 NAMES = Names.of([load_chip("h100-sxm"), load_chip("a100-sxm")])
 COLUMNS = "gpu,dtype,m,n,k,latency_ms"
+MOE = "gpu,moe_dtype,num_tokens,hidden_size,inter_size,topk,num_experts,moe_tp_size,moe_ep_size,distribution,latency_ms"
+SUMS = "gpu,op,impl,num_gpus,message_bytes,latency_ms"
+STEP = "model,dtype,hardware,n_devices,framework,batch,isl,osl,tpot_ms,metric,spec_decode"
 
 
 def test_our_tables_are_there_wherever_it_is_installed() -> None:
@@ -126,11 +132,26 @@ def test_errors_as_json_by_bucket(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("a,b\n1,2\n", "found columns a, b"),
-        ("", r"found columns \(none\)"),
+        ("", "t.csv:1: found no header; expected the names of columns"),
         (f"{COLUMNS}\n", "found no rows"),
         (f"{COLUMNS}\nh100_sxm,bfloat16,one,2,3,4\n", "t.csv:2: m: found one; expected a number"),
         (f"{COLUMNS}\nh100_sxm,bfloat16,1.5,2,3,4\n", "t.csv:2: m: found 1.5; expected a whole number"),
-        (f"{COLUMNS}\nh100_sxm,bfloat16,1,2\n", "t.csv:2: k: found nothing"),
+        (f"{COLUMNS}\nh100_sxm,bfloat16,1,2,,4\n", "t.csv:2: k: found nothing"),
+        (f"{COLUMNS}\nh100_sxm,bfloat16,1,2\n", "t.csv:2: found 4 fields; expected 6, as in the header"),
+        (f"{COLUMNS}\nh100_sxm,bfloat16,1,2,3,4,5\n", "t.csv:2: found 7 fields; expected 6"),
+        (f"{COLUMNS}\n\nh100_sxm,bfloat16,0,2,3,4\n", "t.csv:3: m: found 0; expected a whole number from 1 to"),
+        (f"{COLUMNS}\nh100_sxm,bfloat16,1,2,1e12,4\n", "t.csv:2: k: found 1e12; expected a whole number from 1 to"),
+        (f"{COLUMNS},k\nh100_sxm,bfloat16,1,2,3,4,5\n", "t.csv:1: found column 'k' twice"),
+        (f"{MOE}\nh100_sxm,bfloat16,4,128,128,2,8,0,1,balanced,1\n", "t.csv:2: moe_tp_size: found 0"),
+        (f"{MOE}\nh100_sxm,bfloat16,4,128,128,9,8,1,1,balanced,1\n", "t.csv:2: topk: found 9; expected at most 8"),
+        (f"{MOE}\nh100_sxm,bfloat16,4,128,128,2,8,1,3,balanced,1\n", "moe_ep_size: found 3; expected a divisor of 8"),
+        (f"{MOE}\nh100_sxm,bfloat16,4,128,128,2,8,3,1,balanced,1\n", "moe_tp_size: found 3; expected a divisor of 128"),
+        (f"{MOE}\nh100_sxm,bfloat16,{2**21},128,128,2,8,1,1,balanced,1\n", "num_tokens: found 2097152; expected at"),
+        (f"{STEP}\nllama-3.1-8b,bf16,h100-sxm,1,x,1,128,many,3,m,\n", "t.csv:2: osl: found many; expected a number"),
+        (f"{STEP}\nllama-3.1-8b,bf16,h100-sxm,1,x,0,128,1,3,m,\n", "t.csv:2: batch: found 0"),
+        (f"{SUMS}\nh100_sxm,all_reduce,x,1,100,1\n", "t.csv:2: num_gpus: found 1; expected a whole number from 2"),
+        ("\0\1gpu\n", "found columns"),
+        ("a" * 200_000, "is no CSV text in UTF-8"),
         (f"{COLUMNS}\nh100_sxm,bfloat16,1,2,3,0\n", "t.csv:2: latency_ms: found 0; expected milliseconds"),
         (f"{COLUMNS}\nh100_sxm,bfloat16,1,2,3,nan\n", "t.csv:2: latency_ms: found nan"),
     ],
@@ -140,6 +161,32 @@ def test_bad_tables_are_one_message(tmp_path: Path, text: str, message: str) -> 
     path.write_text(text)
     with pytest.raises(StallscopeError, match=message):
         read_table(path, NAMES)
+
+
+def test_a_table_that_is_not_there_is_one_message(tmp_path: Path) -> None:
+    for path, message in ((tmp_path / "t.csv", "No such file"), (tmp_path, "Is a directory")):
+        with pytest.raises(StallscopeError, match=f"cannot be read: {message}") as found:
+            read_table(path, NAMES)
+        assert "Errno" not in str(found.value)
+
+
+def test_blank_lines_and_blank_fields_behind_a_row_are_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(f"{COLUMNS}\n\nh100_sxm,bfloat16,1,2,3,4,,\n,,,,,\n")
+    assert len(read_table(path, NAMES).cases) == 1
+
+
+@pytest.mark.parametrize("word", ["uniform", "power_law_", "power_law_x", "power_law_1.0", ""])
+def test_experts_chosen_in_an_unknown_way_are_left_out(tmp_path: Path, word: str) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(f"{MOE}\nh100_sxm,bfloat16,4,128,128,2,8,1,1,{word},1\n")
+    assert read_table(path, NAMES).left_out == {f"experts chosen by {word or '(nothing)'}": 1}
+
+
+def test_a_table_of_experts_needs_no_name_of_a_model(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(f"{MOE}\nh100_sxm,bfloat16,4,128,128,2,8,1,1,balanced,1\n")
+    assert [case.name for case in read_table(path, NAMES).cases] == ["4 tokens, tp 1, ep 1, balanced"]
 
 
 def test_columns_come_in_any_order_with_others_among_them(tmp_path: Path) -> None:
@@ -206,7 +253,7 @@ def test_many_cores_say_what_one_says(monkeypatch: pytest.MonkeyPatch) -> None:
     asks = [("all-reduce", 1024 * n, 2, False) for n in range(1, FEW + 3)]
     alone = [Predictor(chip)(ask) for ask in asks]
     monkeypatch.setattr("stallscope.validation.parallel._cores", lambda: 2)
-    assert answers(Predictor(chip), asks) == alone
+    assert answers(Predictor(chip), asks, "rows") == alone
 
 
 @pytest.mark.parametrize("text", ["launch_gap", "execution.launch_gap=3 us:1 us", "execution.lunch_gap=1 us:2 us"])
@@ -244,3 +291,50 @@ def test_steps_over_one_to_eight_chips_are_near_the_measured_time() -> None:
     result = run_validation([OURS / "endtoend.csv"], ["a100-sxm"], None, None)
     assert len(result.compared) == 4
     assert all(abs(c.error) < 0.15 for c in result.compared), [(c.case.name, c.error) for c in result.compared]
+
+
+def test_a_fit_is_told_in_the_units_of_chip_files_and_is_part_of_the_json(tmp_path: Path) -> None:
+    table = write(tmp_path / "t.csv", products("h100_sxm", {(1, 1024, 1024): 0.004}))
+    words = ["validate", "--table", str(table), "--chip", "h100-sxm", "--fit", "execution.prologue=0 ns:600 ns"]
+    text = CliRunner().invoke(app, words).stdout
+    assert "\n\nexecution.prologue: median error by value\n" in text
+    assert "   100.000 ns " in text
+    assert "base units" not in text
+    data = json.loads(CliRunner().invoke(app, [*words, "--json", "-"]).stdout)
+    assert set(data) == {"errors", "fit"}
+    assert (data["fit"]["path"], data["fit"]["values"][0]) == ("execution.prologue", 0)
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "text"),
+    [
+        (650_000_000, "time0", "650.000 ns"),
+        (3_350_000_000_000, "bandwidth", "3.35 TB/s"),
+        (1_830_000_000, "frequency", "1.83 GHz"),
+        (4096, "bytes", "4,096 bytes"),
+        (160, "cycles", "160 cycles"),
+        (0.863, "fraction", "0.863"),
+    ],
+)
+def test_numbers_in_base_units_are_written_as_chip_files_have_them(value: float, kind: str, text: str) -> None:
+    assert number_text(value, kind) == text
+
+
+def test_a_fit_of_a_whole_number_tries_whole_numbers() -> None:
+    found = fit(load_chip("h100-sxm"), "execution.stages", 1, 8, lambda chip: abs((chip.execution.stages or 0) - 3.4))
+    assert found.best == 3
+    assert all(value == int(value) for value in found.values)
+
+
+def test_no_move_a_small_one_and_none_that_can_be_made_differ() -> None:
+    moved = [Moved("a", "1", "", 0.0, 1e-7), Moved("b", "2", "", None, -0.0123), Moved("c", "3", "", -1e-7, 0.5)]
+    cells = [line.split() for line in Sensitivity("toy", 1.0, moved).text().splitlines()]
+    assert ["a", "1", "0", "<0.01%"] in cells
+    assert ["b", "2", "-", "-1.23%"] in cells
+    assert ["c", "3", "<0.01%", "+50.00%"] in cells
+
+
+def test_a_long_reason_leaves_room_for_how_many_rows_it_took() -> None:
+    table = Table("t", [], Counter({"a reason of many words " * 10: 7}))
+    lines = errors_table([table], [], []).splitlines()
+    assert any(line.split()[:2] == ["7", "a"] for line in lines), lines

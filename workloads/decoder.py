@@ -21,7 +21,8 @@ def decode_graph(model: Model, request: Request, step: int = 0) -> nx.DiGraph:
     execution.
 
     Names follow Hugging Face modules ("model.layers.3.self_attn.q_proj"); a weight is "<op>.weight", a result
-    "<op>.out". A request longer than the model was made for is a sentence in graph.graph["warnings"].
+    "<op>.out". A request longer than the model was made for, or of parts that it does not
+    have, is a sentence in graph.graph["warnings"].
     """
     plan = request.plan
     positive_int(step, "decode_graph: step", len(plan) - 1, least=0)
@@ -34,7 +35,7 @@ def decode_graph(model: Model, request: Request, step: int = 0) -> nx.DiGraph:
         graph.graph["replicas"] = request.ep
     if request.phase != "decode" or len(spans) > 1 or request.prefix:
         graph.graph["spans"] = tuple(map(tuple, spans))
-    graph.graph["warnings"] = model.warnings + _length_warning(model, spans)
+    graph.graph["warnings"] = model.warnings + _length_warning(model, spans) + _idle_warnings(model, request)
     b = Builder(graph, model, request, spans, types).part("", None, (*model.first_weights, *model.last_weights))
     x = _first(b)
     for number, layer in enumerate(model.layers):
@@ -49,6 +50,22 @@ def _check_experts(model: Model, request: Request) -> None:
     if not counts or any(count % request.ep for count in counts):
         found = f"{request.ep} chips for {', '.join(map(str, sorted(counts))) or 'no'} experts of {model.name}"
         raise problem("request: ep", found, "a divisor of the number of experts", "Change ep.")
+
+
+def _idle_warnings(model: Model, request: Request) -> tuple[str, ...]:
+    """What is asked of parts that the model does not have."""
+    experts = any(isinstance(layer.mlp, Experts) for layer in model.layer_kinds)
+    latents = any(isinstance(layer.attention, LatentAttention) for layer in model.layer_kinds)
+    asked = (
+        ("expert", request.expert, None, experts, "experts"),
+        ("routing", request.routing, "uniform", experts, "experts"),
+        ("latent", request.latent, "auto", latents, "latent attention"),
+    )
+    return tuple(
+        f"{name} {value} has no effect: {model.name} has no {part}."
+        for name, value, default, there, part in asked
+        if value != default and not there
+    )
 
 
 def _length_warning(model: Model, spans: tuple[Span, ...]) -> tuple[str, ...]:

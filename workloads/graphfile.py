@@ -137,7 +137,9 @@ def save_graph(graph: nx.DiGraph, path: str | Path) -> None:
     except (OSError, TypeError, ValueError) as error:
         part.unlink(missing_ok=True)
         todo = "Check the path, and that every attribute is a number, string, list or None."
-        raise problem(str(path), f"that it cannot be written ({error})", "a graph file", todo) from None
+        raise problem(
+            str(path), f"that it cannot be written ({getattr(error, 'strerror', None) or error})", "a graph file", todo
+        ) from None
 
 
 def _text(graph: nx.DiGraph, target: Path) -> str:

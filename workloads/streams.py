@@ -74,20 +74,30 @@ class _Params:
 
     def number(self, key: str, default: int | None = None, least: int = 1, most: int = 2**40) -> int:
         text = self.given.pop(key, None if default is None else str(default))
-        if text is None or not text.isascii() or not text.isdigit() or not least <= int(text) <= most:
+        if text is None:
+            raise self._missing(key)
+        if not text.isascii() or not text.isdigit() or not least <= int(text) <= most:
             raise StallscopeError(
-                f"--params of {self.pattern}: found {key}={text or ''!s}; "
+                f"--params of {self.pattern}: found {key}={text[:60]}; "
                 f"expected a whole number from {least:,} to {most:,}; write '{key}={max(least, 64)}'"
             )
         return int(text)
 
     def word(self, key: str, known: tuple[str, ...]) -> str:
         text = self.given.pop(key, None)
+        if text is None:
+            raise self._missing(key)
         if text not in known:
             raise StallscopeError(
-                f"--params of {self.pattern}: found {key}={text or ''}; expected one of {', '.join(known)}; change it"
+                f"--params of {self.pattern}: found {key}={text[:60]}; expected one of {', '.join(known)}; change it"
             )
         return text
+
+    def _missing(self, key: str) -> StallscopeError:
+        said = f"found {', '.join(self.given)} and no {key}" if self.given else f"found no {key}"
+        return StallscopeError(
+            f"--params of {self.pattern}: {said}; expected {PATTERNS[self.pattern][1]}; add '{key}=...'"
+        )
 
     def nothing_left(self, known: str) -> None:
         if self.given:
@@ -227,7 +237,9 @@ def arrival_ticks(stream: Stream, load: Fraction | None, peak: Fraction, burst_b
     if load is None:
         return np.zeros(count, np.int64)
     if not Fraction(1, 10**6) <= load <= 100:
-        raise StallscopeError(f"--load: found {float(load):g}; expected a share of the peak from 0.000001 to 100")
+        raise StallscopeError(
+            f"--load: found {float(load):g}; expected a share of the peak from 0.000001 to 100; change it"
+        )
     gap = stream.granule * burst_bytes / (load * peak)
     r = np.arange(-(-count // stream.granule), dtype=np.int64)
     if arrivals == "det":

@@ -13,8 +13,11 @@ if TYPE_CHECKING:
 SCHEMA = "stallscope-bound/1"
 
 
-def bound_table(bound: BoundReport) -> str:
-    """The limit and the arithmetic of each of its terms, what must be held, and remarks: at most 100 columns."""
+def bound_table(bound: BoundReport, work: str) -> str:
+    """The limit and the arithmetic of each of its terms, what must be held, and remarks: at most 100 columns.
+
+    `work`: what it is the bound of, in a line.
+    """
     rate = units.number_text(units.FS_PER_S / bound.time_fs) if bound.time_fs else "-"
     answer = [
         ("time per token", f"at least {units.time_text(bound.time_fs)}, limited by {bound.limiter}"),
@@ -22,12 +25,12 @@ def bound_table(bound: BoundReport) -> str:
         ("chips", f"{bound.chips:,}"),
         ("weights", units.capacity_text(bound.weight_bytes)),
         ("KV cache", units.capacity_text(bound.kv_bytes)),
-        *((f"{tier} holds", units.capacity_text(size)) for tier, size in bound.capacity.items()),
+        *((f"{tier} of a chip", units.capacity_text(size)) for tier, size in bound.capacity.items()),
     ]
     terms = sorted(bound.terms, key=lambda term: -term.time_fs)
     rows = [(t.name, t.amount_text, t.rate_text, units.time_text(t.time_fs)) for t in terms]
     parts = [
-        section("Bound of one step", "", pairs(answer)),
+        section(f"Bound of one step of {work}", "", pairs(answer)),
         section("Terms: each resource alone, the largest is the bound", grid(("term", "amount", "rate", "time"), rows)),
     ]
     if bound.remarks:

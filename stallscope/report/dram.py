@@ -27,7 +27,9 @@ def dram_table(run: Run) -> RenderableType | None:
         return None
     columns = [units.share_column(_parts(a)) for a in run.drams.values()]
     labels = ["data", *NAMES.values(), "too few bytes in flight", "nothing asked of it", "time x data buses"]
-    rows = [(label, *cells) for label, *cells in zip(labels, *columns, strict=True)]
+    rows = [
+        (label, *(c if c != "0.0%" else "-" for c in cells)) for label, *cells in zip(labels, *columns, strict=True)
+    ]
     achieved = [dram_json(run)[tier] for tier in run.drams]
     rates = [
         ("GB/s over the whole step", *(units.number_text(d["bytes_per_s"] / 1e9) for d in achieved)),

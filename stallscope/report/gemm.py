@@ -58,7 +58,7 @@ def _terms(gemm: Gemm) -> list[tuple[str, str, int]]:
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.4g} %"
+    return f"{100 * share:.4g}%"
 
 
 def gemm_json(gemm: Gemm) -> dict[str, Any]:

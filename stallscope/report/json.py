@@ -178,6 +178,8 @@ def json_text(data: Any) -> str:
 def check_target(target: str, option: str = "--json") -> None:
     """Raise StallscopeError when `target` cannot be written: called before anything is simulated."""
     path = Path(target)
+    if not target.strip():
+        raise StallscopeError(f"{option} {target!r}: found no name; expected that of a file; give one")
     if path.is_dir():
         raise StallscopeError(f"{option} {target}: this is a folder; give the name of a file in it")
     if not path.parent.is_dir():
@@ -187,23 +189,32 @@ def check_target(target: str, option: str = "--json") -> None:
 
 
 def write_json(target: str, data: Any) -> None:
-    """Write the whole file or nothing: a temporary file beside it is renamed onto it at the end."""
-    text = json_text(data)
+    """Write the whole file or nothing. Raises StallscopeError."""
+    write_whole(target, json_text(data).encode(), "--json")
+
+
+def write_whole(target: str, content: bytes, option: str) -> None:
+    """Write the whole file or nothing: a temporary file beside it is renamed onto it at the end.
+
+    Raises StallscopeError that names the option that asked for it.
+    """
     path = Path(os.path.realpath(target))
     try:
         if path.exists() and not path.is_file():
-            path.write_text(text, encoding="utf-8")  # a device or a pipe: it can only be written to
+            path.write_bytes(content)  # a device or a pipe: it can only be written to
             return
-        _replace(path, text)
+        _replace(path, content)
     except OSError as error:
-        raise StallscopeError(f"--json {target}: cannot be written: {error.strerror or error}") from error
+        raise StallscopeError(
+            f"{option} {target}: cannot be written: {error.strerror or error}; choose another place"
+        ) from error
 
 
-def _replace(path: Path, text: str) -> None:
+def _replace(path: Path, content: bytes) -> None:
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
         os.chmod(name, stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o666 & ~_umask())
         os.replace(name, path)
     except BaseException:

@@ -64,7 +64,7 @@ def memory_table(run: MemoryRun) -> str:
     tick = run.tick_ns
     request, preset = run.request, run.preset
     stream = " ".join(part for part in (request.pattern, request.params) if part)
-    load = "as fast as the queue takes them" if request.load == "sat" else f"{request.load} of the peak"
+    load = "as fast as the queue takes them" if request.load == "sat" else f"{request.load} x the peak"
     answer = [
         ("cycles", f"{run.cycles:,} of {tick:.6g} ns: {units.time_text(round(run.cycles * tick * 10**6))}"),
         ("efficiency", f"{run.efficiency:.2%} of {data['peak_gb_per_s']:.4g} GB/s"),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from . import units
 from .json import run_json
 from .layout import grid, pairs, render, section
-from .tables import job_text, stall_table, work_text
+from .tables import stall_table, work_text
 
 if TYPE_CHECKING:
     from ..sim.run import Run
@@ -29,7 +29,7 @@ def steps_table(runs: list[Run]) -> str:
     info = runs[-1].program.info
     head = section(f"{info.model} on {info.chip}: {info.phase} in {len(runs):,} steps", "", pairs(answer))
     table = section("Steps", grid(("step", "works on", "time", "read"), shown, total, words=(0, 1)))
-    return render(head, table) + f"\nThe last step: {job_text(runs[-1])}\n\n" + stall_table(runs[-1])
+    return render(head, table) + "\nThe last step\n\n" + stall_table(runs[-1])
 
 
 def _read(run: Run) -> int:

@@ -67,6 +67,11 @@ def share_column(parts: Sequence[int]) -> list[str]:
     return [*texts, f"{decimal(total, 1)}%"]
 
 
+def percent_text(share: float, digits: int = 1, sign: bool = False) -> str:
+    """A share alone, with so many digits behind the point: '4.2%', with `sign` '+4.2%'."""
+    return f"{100 * share:{'+' if sign else ''}.{digits}f}%"
+
+
 def count_column(parts: Sequence[int], total: int) -> list[str]:
     """`total` counts split in proportion to `parts`, with thousand separators; the total comes last."""
     return [f"{n:,}" for n in (*apportion(parts, total), total)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, get_args
 
 from pydantic import BaseModel
@@ -11,6 +11,7 @@ from ..arch import Chip
 from ..arch.fact import Fact, Quantity, unknown
 from ..arch.units import KINDS, UnitError, to_base
 from ..errors import StallscopeError
+from ..report.units import bytes_text, clock_text, time_text
 
 
 def change(chip: Chip, path: str, value: float) -> Chip:
@@ -82,4 +83,18 @@ def read_number(text: str, kind: str, what: str) -> float:
     try:
         return float(to_base(text, kind))
     except UnitError as error:
-        raise StallscopeError(f"{what}: {error}; write for instance {KINDS[kind].example!r}") from None
+        raise StallscopeError(f"{what}: {error}") from None
+
+
+def number_text(value: float, kind: str) -> str:
+    """A number in base units as a chip file would have it: '650.000 ns', '3.35 TB/s', '160 cycles'."""
+    written: dict[str, Callable[[int], str]] = {
+        "time": time_text, "time0": time_text, "frequency": clock_text,
+        "bandwidth": lambda n: f"{bytes_text(n)}/s",
+    }  # fmt: skip
+    if kind in written:
+        return written[kind](round(value))
+    unit = KINDS[kind].unit
+    plural = "s" if unit in ("cycle", "byte") and value != 1 else ""
+    number = f"{round(value):,}" if value == round(value) else f"{value:,.6g}"
+    return f"{number} {unit}{plural}".rstrip()

@@ -13,6 +13,8 @@ import numpy as np
 from ..arch import Chip, System, chip_names, load_chip
 from ..errors import StallscopeError
 from ..report.layout import grid, pairs, plain, render, section
+from ..report.units import percent_text
+from .change import number_text
 from .errors import Compared, Errors, compare, errors_json, errors_of
 from .fit import Fit, fit, parse
 from .report import errors_table, plot
@@ -38,12 +40,13 @@ class Validation:
 
     def text(self) -> str:
         """The report."""
-        found = fit_text(self.fit) if self.fit else ""
+        found = f"\n{fit_text(self.fit)}" if self.fit else ""
         return errors_table(self.tables, self.compared, self.errors) + found
 
-    def json(self) -> list[dict[str, Any]]:
-        """Errors by table, chip, op, dtype and bucket."""
-        return errors_json(self.errors)
+    def json(self) -> list[dict[str, Any]] | dict[str, Any]:
+        """Errors by table, chip, op, dtype and bucket; with the number that was looked for, if one was."""
+        errors = errors_json(self.errors)
+        return errors if self.fit is None else {"errors": errors, "fit": asdict(self.fit)}
 
     def plot(self, path: Path) -> None:
         """Write the image."""
@@ -66,7 +69,9 @@ def run_validation(paths: Sequence[Path], chips: Sequence[str], sample: int | No
         path, low, high = parse(wanted, chip)
 
         def median(changed: Chip) -> float:
-            rows = compare([replace(t) for t in tables], {changed.name: changed}, sample or 60)
+            rows = compare(
+                [replace(t) for t in tables], {changed.name: changed}, sample or 60, f"{path}: rows predicted"
+            )
             return float(np.median([abs(c.error) for c in rows])) if rows else float("inf")
 
         found = fit(chip, path, low, high, median)
@@ -82,13 +87,15 @@ def run_validation(paths: Sequence[Path], chips: Sequence[str], sample: int | No
 
 def fit_text(found: Fit) -> str:
     """What was found, and how well the rows determine it."""
-    rows = [(f"{v:,.6g}", f"{100 * e:.1f} %") for v, e in zip(found.values, found.errors, strict=True)]
+    best, least, most = (number_text(v, found.kind) for v in (found.best, found.least, found.most))
+    rows = [(number_text(v, found.kind), percent_text(e)) for v, e in zip(found.values, found.errors, strict=True)]
     how = (
         "the rows give no more than a bound: the range has values as good at its end"
         if found.open_ended
-        else (f"{100 * (found.most - found.least) / (2 * found.best):.0f} % either way are as good")
+        else f"{percent_text((found.most - found.least) / (2 * found.best), 0)} either way are as good"
     )
-    said = [("best", f"{found.best:,.6g} (base units)"), ("as good", f"{found.least:,.6g} to {found.most:,.6g}; {how}")]
+    alone = found.least == found.most and not found.open_ended
+    said = [("best", best), ("as good", "no other value tried" if alone else f"{least} to {most}; {how}")]
     return render(section(f"{found.path}: median error by value", grid(("value", "median error"), rows), pairs(said)))
 
 
@@ -104,7 +111,7 @@ class Sensitivity:
         """The report."""
         rows = [(m.path, m.text, _move(m.less), _move(m.more)) for m in self.moved]
         title = f"{self.chip}: {len(self.moved)} assumed numbers, a step of {self.time_ms:.3f} ms"
-        columns = ("number", "stands at", "10 % less", "10 % more")
+        columns = ("number", "stands at", "10% less", "10% more")
         note = plain("Change of the step's time. Whole numbers move by one at least; -: it cannot be moved alone.")
         return render(section(title, grid(columns, rows, words=(0, 1)), note))
 
@@ -114,7 +121,11 @@ class Sensitivity:
 
 
 def _move(share: float | None) -> str:
-    return "-" if share is None else f"{100 * share:+.2f} %"
+    """0 is no move at all; what is there but rounds to nothing says so."""
+    if not share:
+        return "-" if share is None else "0"
+    text = percent_text(share, 2, sign=True)
+    return "<0.01%" if text in ("+0.00%", "-0.00%") else text
 
 
 def run_sensitivity(graph: nx.DiGraph[Any], system: System) -> Sensitivity:

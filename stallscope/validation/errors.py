@@ -47,13 +47,15 @@ class Errors:
     bias: float
 
 
-def compare(tables: Sequence[Table], chips: Mapping[str, Chip], sample: int | None) -> list[Compared]:
+def compare(
+    tables: Sequence[Table], chips: Mapping[str, Chip], sample: int | None, what: str = "rows predicted"
+) -> list[Compared]:
     """Every case, or at most `sample` of each table, the same ones each time; what cannot be predicted is counted as
-    left out. Equal questions are answered once."""
+    left out. Equal questions are answered once. `what` stands on the terminal meanwhile."""
     rows = [(table, case) for table in tables for case in _some(table.cases, sample)]
     asks = list(dict.fromkeys((case.chip, case.ask) for _, case in rows))
     predictors = {name: Predictor(chip) for name, chip in chips.items()}
-    said = dict(zip(asks, answers(partial(_answer, predictors), asks), strict=True))
+    said = dict(zip(asks, answers(partial(_answer, predictors), asks, what), strict=True))
     out: list[Compared] = []
     for table, case in rows:
         answer = said[case.chip, case.ask]

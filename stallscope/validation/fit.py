@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..arch import Chip
+from ..arch.units import KINDS
 from ..errors import StallscopeError
 from .change import change, kind_of, read_number
 
@@ -20,6 +21,7 @@ class Fit:
     """`least` and `most`: the ends of the values whose median error is close to the best one's."""
 
     path: str
+    kind: str
     values: tuple[float, ...]
     errors: tuple[float, ...]
     best: float
@@ -47,11 +49,11 @@ def parse(text: str, chip: Chip) -> tuple[str, float, float]:
 
 def fit(chip: Chip, path: str, low: float, high: float, error: Callable[[Chip], float]) -> Fit:
     """The value of least median error in [low, high]."""
-    tried: dict[float, float] = {}
+    kind, tried = kind_of(chip, path), dict[float, float]()
 
     def look(a: float, b: float) -> float:
         for value in np.linspace(a, b, POINTS):
-            at = float(round(value)) if value > 1000 else float(value)
+            at = float(round(value)) if value > 1000 or KINDS[kind].whole else float(value)
             if at not in tried:
                 tried[at] = error(change(chip, path, int(at) if at == int(at) else at))
         return min(tried, key=lambda v: tried[v])
@@ -61,4 +63,4 @@ def fit(chip: Chip, path: str, low: float, high: float, error: Callable[[Chip], 
     best = look(max(low, best - step), min(high, best + step))
     values = sorted(tried)
     near = [v for v in values if tried[v] <= CLOSE * tried[best]]
-    return Fit(path, tuple(values), tuple(tried[v] for v in values), best, min(near), max(near))
+    return Fit(path, kind, tuple(values), tuple(tried[v] for v in values), best, min(near), max(near))

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from io import BytesIO
 from pathlib import Path
 
 from ..errors import StallscopeError
-from ..report.json import check_target
+from ..report.json import check_target, write_whole
 from ..report.layout import bullets, grid, render, section
+from ..report.units import percent_text
 from .errors import Compared, Errors, worst
 from .tables import Table
 
 WORST = 5
+SHOWN = 0.005  # of a cause: less is 0%
 
 
 def errors_table(tables: Sequence[Table], compared: Sequence[Compared], errors: Sequence[Errors]) -> str:
@@ -21,24 +24,33 @@ def errors_table(tables: Sequence[Table], compared: Sequence[Compared], errors: 
         mine = [e for e in errors if e.table == table.name]
         for chip in dict.fromkeys(e.chip for e in mine):
             rows = [
-                (e.op, e.dtype, e.bucket, f"{e.rows:,}", _percent(e.median_ape), _percent(e.p90_ape), _signed(e.bias))
+                (
+                    e.op,
+                    e.dtype,
+                    e.bucket,
+                    f"{e.rows:,}",
+                    percent_text(e.median_ape),
+                    percent_text(e.p90_ape),
+                    percent_text(e.bias, sign=True),
+                )
                 for e in mine
                 if e.chip == chip
             ]
-            columns = ("op", "dtype", "size or framework", "rows", "median error", "90 % within", "bias")
-            out.append(section(f"{table.name} on {chip}", grid(columns, rows)))
+            columns = ("op", "dtype", "size or framework", "rows", "median error", "90% within", "bias")
+            out.append(section(f"{table.name} on {chip}", grid(columns, rows, words=(0, 1, 2))))
         cases = [c for c in compared if c.case.table == table.name]
         if cases:
             out.append(section(f"{table.name}: worst rows", bullets(map(_said, worst(cases, WORST)))))
         if table.left_out:
-            lines2 = [(f"{n:,}", reason) for reason, n in table.left_out.most_common()]
-            out.append(section(f"{table.name}: rows left out", grid(("rows", "because"), lines2)))
+            lines = [(f"{n:,}", reason) for reason, n in table.left_out.most_common()]
+            out.append(section(f"{table.name}: rows left out", grid(("rows", "because"), lines, words=(1,))))
     return render(*out)
 
 
 def _said(c: Compared) -> str:
-    causes = ", ".join(f"{name} {100 * share:.0f} %" for name, share in c.said.causes[:4])
-    times = f"predicted {1e3 * c.said.ms:,.1f} us, measured {1e3 * c.case.measured_ms:,.1f} us ({_signed(c.error)})"
+    causes = ", ".join(f"{name} {percent_text(share, 0)}" for name, share in c.said.causes[:4] if share >= SHOWN)
+    off = percent_text(c.error, sign=True)
+    times = f"predicted {1e3 * c.said.ms:,.1f} us, measured {1e3 * c.case.measured_ms:,.1f} us ({off})"
     return f"{c.case.chip}, {c.case.dtype}, {c.case.name}: {times}; predicted time goes to {causes}"
 
 
@@ -50,6 +62,13 @@ def check_plot(path: Path) -> None:
         raise StallscopeError("--plot: matplotlib is not installed; pip install 'stallscope[plots]'") from None
     matplotlib.use("Agg")
     check_target(str(path), "--plot")
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    known = sorted(FigureCanvasAgg.filetypes)
+    if path.suffix[1:].lower() not in known:
+        raise StallscopeError(
+            f"--plot {path}: found suffix {path.suffix!r}; expected one of {', '.join(known)}; rename it"
+        )
 
 
 def plot(compared: Sequence[Compared], path: Path) -> None:
@@ -65,15 +84,7 @@ def plot(compared: Sequence[Compared], path: Path) -> None:
     axes.set_xlabel("measured, ms")
     axes.set_ylabel("predicted, ms")
     axes.legend(fontsize=7)
-    try:
-        figure.savefig(path, dpi=150, bbox_inches="tight")
-    except (OSError, ValueError) as problem:
-        raise StallscopeError(f"--plot {path}: cannot be written: {problem}") from None
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
-
-
-def _signed(share: float) -> str:
-    return f"{100 * share:+.1f} %"
+    image = BytesIO()
+    figure.savefig(image, format=path.suffix[1:].lower(), dpi=150, bbox_inches="tight")
+    pyplot.close(figure)
+    write_whole(str(path), image.getvalue(), "--plot")

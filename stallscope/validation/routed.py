@@ -3,6 +3,7 @@ those of the collector that the tables are from (aiconfigurator, Apache-2.0), wr
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 
 import numpy as np
@@ -10,6 +11,12 @@ from numpy.typing import NDArray
 
 Counts = NDArray[np.int64]
 DRAWS = 15  # of which the one with the median number of woken experts is taken; the benchmark takes the mean of five
+
+
+def is_routing(word: str) -> bool:
+    """Whether `routed` knows the word. A power of 1 has another law."""
+    power = re.fullmatch(r"power_law_(\d(?:\.\d+)?)", word)
+    return word == "balanced" or (power is not None and float(power[1]) != 1)
 
 
 @lru_cache(maxsize=1024)

@@ -45,7 +45,7 @@ def sensitivity(chip: Chip, time: Callable[[Chip], float]) -> tuple[float, list[
     base = time(chip)
     numbers = [(path, f) for path, f in chip.facts() if f.assumed is not None and f.assumed != "the default"]
     changes = [(path, f.value, factor) for path, f in numbers for factor in (1 - STEP, 1 + STEP)]
-    times = answers(partial(_time_of, chip, time), changes)
+    times = answers(partial(_time_of, chip, time), changes, f"{chip.name}: changed numbers tried")
     moves = [None if t is None else t / base - 1 for t in times]
     out = [
         Moved(path, fact.text, fact.assumed or "", less, more)

@@ -13,9 +13,11 @@ from ..arch import Chip
 from ..errors import StallscopeError
 from ..workloads.dtypes import dtype_of
 from .cases import BY_ROW, COPIES, DTYPES, OPERANDS, SAME, Case
+from .routed import is_routing
 
 Row = dict[str, str]
 MB = 10**6
+MOST, MOST_TOKENS = 2**31, 2**20  # of anything counted in a row; of tokens whose experts are drawn
 WEIGHTS = ((10 * MB, "under 10 MB"), (25 * MB, "10 to 25 MB"), (100 * MB, "25 to 100 MB"), (400 * MB, "100 to 400 MB"))
 CACHES = ((16 * MB, "under 16 MB"), (256 * MB, "16 to 256 MB"))
 PROMPTS = ((1024, "under 1,024 tokens"), (4096, "1,024 to 4,096 tokens"))
@@ -82,32 +84,50 @@ def _plain(word: str) -> str:
 def read_table(path: Path, chips: Names) -> Table:
     """All rows of a file.
 
-    Raises StallscopeError for a file that cannot be read, has columns that are not known, no rows, or no time in one.
+    Raises StallscopeError for a file that cannot be read, has columns that are not known, no rows, a row of another
+    length than its header, or no number where one is asked for.
     """
     table = Table(path.stem)
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file)
-            columns = set(reader.fieldnames or ())
-            kind = next((k for k in KINDS if k.columns <= columns), None)
-            if kind is None:
-                known = "; ".join(f"{k.op}: {', '.join(sorted(k.columns))}" for k in KINDS)
-                raise StallscopeError(
-                    f"{path}: found columns {', '.join(sorted(columns)) or '(none)'}; expected those of one of these "
-                    f"({known}); rename them"
-                )
-            for number, row in enumerate(reader, 2):
+            lines = csv.reader(file)
+            header = next(lines, [])
+            kind = _kind(path, header)
+            for fields in filter(any, lines):
                 try:
-                    table.cases.append(kind.case(table.name, row, chips))
+                    table.cases.append(kind.case(table.name, _row(header, fields), chips))
                 except LeftOut as reason:
                     table.left_out[str(reason)] += 1
                 except ValueError as problem:
-                    raise StallscopeError(f"{path}:{number}: {problem}") from None
-    except (OSError, UnicodeDecodeError, csv.Error) as problem:
-        raise StallscopeError(f"{path}: cannot be read: {problem}") from None
+                    raise StallscopeError(f"{path}:{lines.line_num}: {problem}; correct it") from None
+    except OSError as problem:
+        raise StallscopeError(f"{path}: cannot be read: {problem.strerror or problem}; check the path") from None
+    except (UnicodeDecodeError, csv.Error) as problem:
+        raise StallscopeError(f"{path}: is no CSV text in UTF-8: {problem}; check the file") from None
     if not table.cases and not table.left_out:
-        raise StallscopeError(f"{path}: found no rows below its header; expected one at least")
+        raise StallscopeError(f"{path}: found no rows below its header; expected one at least; add them")
     return table
+
+
+def _kind(path: Path, header: list[str]) -> Kind:
+    if not header:
+        raise StallscopeError(f"{path}:1: found no header; expected the names of columns; docs/validation.md has some")
+    twice = next((name for name in header if header.count(name) > 1), None)
+    if twice is not None:
+        raise StallscopeError(f"{path}:1: found column {twice!r} twice; expected each once; rename or remove one")
+    kind = next((k for k in KINDS if k.columns <= set(header)), None)
+    if kind is None:
+        known = "; ".join(f"{k.op}: {', '.join(sorted(k.columns))}" for k in KINDS)
+        raise StallscopeError(
+            f"{path}:1: found columns {', '.join(header)[:200]}; expected those of one of these ({known}); rename them"
+        )
+    return kind
+
+
+def _row(header: list[str], fields: list[str]) -> Row:
+    if len(fields) < len(header) or any(fields[len(header) :]):
+        raise ValueError(f"found {len(fields)} fields; expected {len(header)}, as in the header")
+    return dict(zip(header, fields, strict=False))
 
 
 @dataclass(frozen=True)
@@ -132,15 +152,15 @@ def _bucket(size: int, limits: tuple[tuple[int, str], ...], most: str) -> str:
 def _number(row: Row, name: str) -> float:
     try:
         return float(row[name])
-    except (TypeError, ValueError):
-        raise ValueError(f"{name}: found {row[name] or 'nothing'}; expected a number") from None
+    except ValueError:
+        raise ValueError(f"{name}: found {row[name][:60] or 'nothing'}; expected a number") from None
 
 
-def _whole(row: Row, *names: str) -> Iterator[int]:
+def _whole(row: Row, *names: str, least: int = 1) -> Iterator[int]:
     for name in names:
         value = _number(row, name)
-        if not value.is_integer() or value < 0:
-            raise ValueError(f"{name}: found {row[name]}; expected a whole number")
+        if not value.is_integer() or not least <= value <= MOST:
+            raise ValueError(f"{name}: found {row[name]}; expected a whole number from {least} to {MOST:,}")
         yield int(value)
 
 
@@ -220,18 +240,27 @@ def _moe(table: str, row: Row, chips: Names) -> Case:
     tokens, hidden, inner, top_k, count, tp, ep = _whole(
         row, "num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size"
     )
+    for name, part, whole in (("topk", top_k, count), ("num_tokens", tokens, MOST_TOKENS)):
+        if part > whole:
+            raise ValueError(f"{name}: found {part}; expected at most {whole:,}")
+    for name, ways, whole in (("moe_tp_size", tp, inner), ("moe_ep_size", ep, count)):
+        if whole % ways:
+            raise ValueError(f"{name}: found {ways}; expected a divisor of {whole:,}")
     if row["moe_dtype"] not in FORMATS:
         raise LeftOut(f"experts in {row['moe_dtype']}")
     weight, cast, beside = FORMATS[row["moe_dtype"]]
     word = row["distribution"]
+    if not is_routing(word):
+        raise LeftOut(f"experts chosen by {word or '(nothing)'}")
     ask = ("moe", tokens, hidden, inner // tp, top_k, count, ep, word, weight, cast, beside)
     chip, time = chips[row["gpu"]], _time(row)
-    name = f"{row['model_like']}, {tokens} tokens, tp {tp}, ep {ep}, {word}"
+    like = f"{row['model_like']}, " if row.get("model_like") else ""
+    name = f"{like}{tokens} tokens, tp {tp}, ep {ep}, {word}"
     return Case(table, chip, "moe", row["moe_dtype"], _bucket(tokens, TOKENS, "64 tokens and more"), name, time, ask)
 
 
 def _collective(table: str, row: Row, chips: Names) -> Case:
-    ways, nbytes = _whole(row, "num_gpus", "message_bytes")
+    (ways,), (nbytes,) = _whole(row, "num_gpus", least=2), _whole(row, "message_bytes")
     if row["op"] != "all_reduce":
         raise LeftOut(row["op"])
     launches = 1 if "eager" in row["impl"] else 0
@@ -252,7 +281,7 @@ def _step(table: str, row: Row, chips: Names) -> Case:
         raise LeftOut(f"{row['model']} in {row['dtype']}")
     chip = chips[row["hardware"]]
     ways, batch, prompt = _whole(row, "n_devices", "batch", "isl")
-    out = int(float(row["osl"] or 0))
+    (out,) = _whole(row, "osl", least=0) if row["osl"] else (0,)
     how = (
         "request" if row["metric"].startswith("request latency") else "served" if "concurrency" in row["metric"] else ""
     )
