@@ -195,7 +195,6 @@ OPTIONS = (
     Bad("JSON to a folder", (*RUN, "--json", "."), (r"--json \.: this is a folder", "name of a file")),
     Bad("JSON to a file as a folder", (*RUN, "--json", "a.txt/run.json"), ("no folder a.txt",), {"a.txt": "x"}),
     Bad("JSON to no name", (*RUN, "--json", ""), ("--json ''", "found no name")),
-    Bad("a plot of no kind", ("validate", "--plot", "x.plot"), ("--plot x.plot", r"found suffix '\.plot'", "png")),
     Bad("a fit of a time without a unit", ("validate", "--chip", "h100-sxm", "--fit", "execution.prologue=1:2"),
         ("--fit execution.prologue=1:2", "'1' has no unit", "write it like '1.3 us'$")),
     Bad("bound of a wrong chip", ("bound", "--chip", "h300", *MODEL), ("unknown chip or system 'h300'",)),

@@ -245,6 +245,9 @@ def test_a_plot_is_written_or_refused_before_anything_is_predicted(tmp_path: Pat
     refused = CliRunner().invoke(app, ["validate", "--table", "none.csv", "--plot", str(tmp_path / "no" / "p.png")])
     assert refused.exit_code == 2
     assert "there is no folder" in refused.output
+    refused = CliRunner().invoke(app, ["validate", "--table", "none.csv", "--plot", str(tmp_path / "p.plot")])
+    assert refused.exit_code == 2
+    assert "found suffix '.plot'" in refused.output
 
 
 def test_many_cores_say_what_one_says(monkeypatch: pytest.MonkeyPatch) -> None:
