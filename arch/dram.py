@@ -18,7 +18,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from ..errors import StallscopeError
 from .dram_rules import Rules, load_rules, rule_names, value
 from .fact import Strict, problem, read_origin, unknown
-from .parts import Source
+from .fields import Source
 
 PRESETS = Path(__file__).parent / "dram"
 

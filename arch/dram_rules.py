@@ -15,7 +15,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from .document import read_yaml
 from .fact import Strict, problem, unknown
-from .parts import Source
+from .fields import Source
 
 RULES = Path(__file__).parent / "dram" / "rules"
 

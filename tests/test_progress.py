@@ -101,6 +101,7 @@ def ask(n):
     time.sleep(60 if n else 0)
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it in what it runs behind `&`
     parallel._cores = lambda: 2
     try:
         parallel.answers(ask, range(100), "rows")
